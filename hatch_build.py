@@ -61,7 +61,7 @@ _WITHOUT = "tritonnb was not compiled (is there a C compiler, with Python's head
 
 
 class CompileHook(BuildHookInterface[object]):
-    """Puts the compiled modules into a wheel; ``HATCH_BUILD_NO_HOOKS=true`` leaves them out."""
+    """A hook that puts the compiled modules into a wheel; ``HATCH_BUILD_NO_HOOKS=true`` leaves them out."""
 
     def dependencies(self) -> list[str]:
         """The build dependencies beyond hatchling."""

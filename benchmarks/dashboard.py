@@ -85,7 +85,7 @@ def main() -> None:
 
 
 class ReceivedMessages:
-    """Counts the messages from the page's WebSockets."""
+    """Counters of the messages from the page's WebSockets."""
 
     def __init__(self, page: Page) -> None:
         self.messages = self.bytes = 0

@@ -141,7 +141,7 @@ class Soak:
 
 
 class _HttpConnection:
-    """Sends one request after the other; opened by the first one, and again by the one after `close`."""
+    """A connection for one request at a time; opened by the first one, and again by the one after `close`."""
 
     def __init__(self, port: int) -> None:
         self._port = port

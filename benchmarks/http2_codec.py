@@ -80,7 +80,7 @@ def client_bytes(calls: int, per_read: int) -> tuple[bytes, list[bytes]]:
 
 
 class _Transport:
-    """Counts what is written."""
+    """A transport that counts bytes."""
 
     def __init__(self) -> None:
         self.written = 0

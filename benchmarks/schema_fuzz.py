@@ -29,7 +29,7 @@ EXAMPLES = 300  # per operation in one run
 
 
 class UnexpectedErrors(logging.Handler):
-    """Counts log records with an exception, which are unexpected errors."""
+    """A count of log records with an exception, which are unexpected errors."""
 
     def __init__(self) -> None:
         super().__init__()

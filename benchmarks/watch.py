@@ -98,7 +98,7 @@ def _cpu_s(pid: int) -> float:
 
 
 class _FrontEnd:
-    """Runs cells, and reads everything that the kernel publishes."""
+    """A front end that runs cells, and reads everything that the kernel publishes."""
 
     def __init__(self, client: BlockingKernelClient) -> None:
         self.messages = self.bytes = 0

@@ -19,7 +19,7 @@ __all__ = ["browser", "browser_context", "lab", "notebook", "nvidia_clients", "p
 
 
 class Records(logging.Handler):
-    """Keeps the records of a logger."""
+    """The records of a logger."""
 
     def __init__(self, logger: str) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class TritonPythonModel:
 
 
 class Identity(torch.nn.Module):
-    """Gives back its input."""
+    """A module that returns its input."""
 
     def forward(self, IN0: torch.Tensor) -> torch.Tensor:
         return IN0 + 0

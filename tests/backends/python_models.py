@@ -48,7 +48,7 @@ def raised(call, *arguments, **options):
 
 
 class Load(Protocol):
-    """Loads a model from the text of its *model.py*."""
+    """A loader of models from the text of their *model.py*."""
 
     def __call__(self, directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded: ...
 

@@ -13,7 +13,7 @@ from tritonnb.backends.devices import memory_in_use
 
 
 class NoDriver(Exception):
-    """The driver is not there."""
+    """A missing driver."""
 
 
 def test_memory_of_the_process_is_measured() -> None:

@@ -18,7 +18,7 @@ def refuse() -> Any:
 
 @with_short_tracebacks
 class Public:
-    """Every member raises an error."""
+    """A class whose members all raise errors."""
 
     def method(self) -> None:
         refuse()

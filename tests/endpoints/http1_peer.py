@@ -46,7 +46,7 @@ class Message(httputil.HTTPMessageDelegate):
 
 
 class Server(httputil.HTTPServerConnectionDelegate):
-    """Keeps every message; answers at once unless it is set to hold."""
+    """A server that keeps every message; it answers at once unless it is set to hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.delegate: httputil.HTTPServerConnectionDelegate = self

@@ -43,7 +43,7 @@ def message(*values: int, id: str = "") -> bytes:
 
 
 class Client:
-    """Speaks frames over a socket."""
+    """A client that exchanges frames over a socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

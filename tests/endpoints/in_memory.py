@@ -34,7 +34,7 @@ _PASSES = 8
 
 
 class Identity(Echo):
-    """Returns its inputs, and changes its requests afterwards, as a model may.
+    """A model that returns its inputs and, as models may, changes its requests afterwards.
 
     Attributes
     ----------

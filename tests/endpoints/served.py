@@ -34,7 +34,7 @@ def spec_of(config: str) -> ModelSpec:
 
 
 class Echo:
-    """Returns X as Y, at once or when the test says so."""
+    """A model that returns X as Y, at once or when the test says so."""
 
     name, version, decoupled = "echo", 1, False
 

@@ -107,7 +107,7 @@ class Client:
 
 
 class CacheLaws(RuleBasedStateMachine):
-    """Two servers, of which one remembers requests and one does not, receive the same bytes."""
+    """Two servers that receive the same bytes; only one of them remembers requests."""
 
     http_requests = Bundle("http_requests")
     grpc_requests = Bundle("grpc_requests")

@@ -23,7 +23,7 @@ def bound_socket(port: int = 0) -> socket.socket:
 
 
 class OvertakenLoop(uvloop.Loop):  # type: ignore[misc, name-defined]
-    """Between binding a socket and listening on it, another process listens on the same port."""
+    """A loop whose port is taken by another process between bind and listen."""
 
     async def create_server(self, make_protocol: Any, host: str, port: int, **options: Any) -> asyncio.Server:
         with bound_socket() as other:

@@ -20,7 +20,7 @@ from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpSe
 
 
 class Message(httputil.HTTPMessageDelegate):
-    """Collects a request, then does what the test wants with it."""
+    """A delegate that collects a request, then does what the test wants with it."""
 
     def __init__(self, exchange: Any, act: Callable[[Message], None]) -> None:
         self.exchange, self._act = exchange, act

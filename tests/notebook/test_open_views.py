@@ -9,7 +9,7 @@ from tritonnb.server.server import Server
 
 
 class View:
-    """Stands for a widget."""
+    """A stand-in for a widget."""
 
 
 def test_view_is_opened_once_per_server_and_model() -> None:

@@ -18,7 +18,7 @@ LAST = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 4\r\n\r\
 
 
 class Server:
-    """Answers each request of a connection with the next of some texts; None closes the connection, RESET aborts it."""
+    """A server that answers the requests of a connection with texts, in order; None closes it, RESET aborts it."""
 
     def __init__(self, *answers: bytes | None) -> None:
         self.responses = list(answers)

@@ -233,7 +233,7 @@ def test_configuration_applied_by_a_killed_process_is_found_and_restored(tmp_pat
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Responds to every request as its path or headers say."""
+    """A handler that responds to every request as its path or headers say."""
 
     protocol_version = "HTTP/1.1"
 

@@ -46,7 +46,7 @@ ModelFunction = Callable[..., Any]
 
 
 class Answers(Backend):
-    """Calls a function with each request and its sender (None unless decoupled), on the instance's thread."""
+    """A backend that calls a function with each request and its sender (None unless decoupled), on its thread."""
 
     name = "answers"
 

@@ -69,7 +69,7 @@ def write(repository: Path, name: str, config: str) -> None:
 
 
 class NotesThreads(BackendModelInstance):
-    """Notes whether the event loop's thread, which is the test's, has executed a batch; a batch may be lost."""
+    """An instance that notes whether the event loop's thread (the test's) has executed a batch, which may be lost."""
 
     thread_agnostic = True
 

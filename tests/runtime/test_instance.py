@@ -69,7 +69,7 @@ def test_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
 
 
 class Fails(BackendModelInstance):
-    """Fails in one of two places."""
+    """An instance that fails in one of two places."""
 
     def execute(self, execution: Any) -> None:
         if execution.requests[0].parameters["place"] == "here":

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 class Generation(Backend):
-    """Answers every row with its number; loading fails if it is negative."""
+    """A backend that answers every row with its number; loading fails if it is negative."""
 
     name = "generation"
 

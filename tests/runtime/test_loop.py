@@ -48,7 +48,7 @@ def test_waiting_caller_gets_an_error_when_the_loop_ends() -> None:
 
 
 class Alarm(Exception):
-    """Raised by the handler of a signal."""
+    """The exception of a signal handler."""
 
 
 def test_exception_in_a_signal_handler_cancels_the_pending_call() -> None:
@@ -108,7 +108,7 @@ def test_event_loop_cannot_wait_for_itself() -> None:
 
 def test_objects_of_a_failed_call_are_freed_immediately() -> None:
     class Large:
-        """Stands for what a frame on the loop holds."""
+        """A stand-in for the objects in a frame on the loop."""
 
     def fail() -> None:
         held = Large()

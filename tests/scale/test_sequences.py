@@ -13,7 +13,7 @@ replicas = st.sampled_from(["r1", "r2", "r3"])
 
 
 class TableMachine(RuleBasedStateMachine):
-    """Compares the table with what the replicas know."""
+    """The table, compared with what the replicas know."""
 
     def __init__(self) -> None:
         super().__init__()

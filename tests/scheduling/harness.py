@@ -63,7 +63,7 @@ class Arrival:
 
 
 class Play:
-    """Plays arrivals to a scheduler in virtual time, its invariants checked at every step."""
+    """A run of arrivals through a scheduler in virtual time, with its invariants checked at every step."""
 
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
         self.by_id = {arrival.id: arrival for arrival in arrivals}

@@ -19,7 +19,7 @@ A = Arrival
 
 @dataclass
 class AtMost:
-    """At most ``limit`` requests share a batch; every batch is remembered."""
+    """Batches of at most ``limit`` requests; every batch is remembered."""
 
     limit: int
     open: int = 0
@@ -47,7 +47,7 @@ class AtMost:
 
 
 class ByFirstLetter(AtMost):
-    """Requests whose ids begin with the same letter share a batch."""
+    """Batches of requests whose ids begin with the same letter."""
 
     def include(self, request: Schedulable, batch: object) -> bool:
         assert isinstance(batch, list)

@@ -152,7 +152,7 @@ def test_restored_strategy_keeps_its_sequences() -> None:
 
 
 class History(RuleBasedStateMachine):
-    """Requests arrive, are cancelled, run; dynamic batchers come, change and go; time passes."""
+    """Arrivals, cancellations, executions, changes of dynamic batchers, and time, in any order."""
 
     def __init__(self) -> None:
         super().__init__()

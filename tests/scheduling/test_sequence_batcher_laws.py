@@ -59,7 +59,7 @@ configured = st.builds(
 
 
 class History(RuleBasedStateMachine):
-    """Sequences begin, go on and end; executions end; clients cancel; instances and settings change; time passes."""
+    """Sequences, completions, cancellations, changes of instances and settings, and time, in any order."""
 
     def __init__(self) -> None:
         super().__init__()

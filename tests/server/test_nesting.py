@@ -13,7 +13,7 @@ from tritonnb.server.nested_loop import allow_nested
 
 
 class NestingPackage:
-    """Stands for nest_asyncio or nest_asyncio2; applying the real ones would change every later event loop."""
+    """A stand-in for nest_asyncio or nest_asyncio2; applying the real ones would change every later event loop."""
 
     def __init__(self) -> None:
         self.applied = 0

@@ -93,7 +93,7 @@ class Probe:
 
 
 class _Service(ThreadingMixIn, SimpleXMLRPCServer):
-    """Lets models call the methods of a probe, from whichever process."""
+    """A service through which models call the methods of a probe, from whichever process."""
 
     daemon_threads = True
 

@@ -26,7 +26,7 @@ MODELS = Path(__file__).parents[1] / "models"
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
-    """Keeps what it is sent."""
+    """A handler that keeps the requests of its server."""
 
     server: Any
 
@@ -41,7 +41,7 @@ class Collector(http.server.BaseHTTPRequestHandler):
 
 
 class CollectorServer(http.server.ThreadingHTTPServer):
-    """Keeps the paths and the decoded bodies of the requests."""
+    """A server, with the paths and the decoded bodies of its requests."""
 
     def __init__(self, address: tuple[str, int], handler: type[Collector]) -> None:
         super().__init__(address, handler)

@@ -24,7 +24,7 @@ EVERYTHING = frozenset({"TIMESTAMPS", "TENSORS"})
 
 
 class Model:
-    """Takes requests as a served model does, and answers when the test says so."""
+    """A model that takes requests as a served one does, and answers when the test says so."""
 
     def __init__(self, stream: EventStream) -> None:
         self.stream = stream
@@ -129,7 +129,7 @@ def test_tensors_are_traced_with_the_level_tensors(path: Path) -> None:
 
 
 class Ensemble:
-    """Sends each request on to the model of its one step, and answers what that answers."""
+    """An ensemble of one step, which passes on each request and the answer of its model."""
 
     def __init__(self, name: str, step: str, model: Model | Ensemble) -> None:
         self.name = name

@@ -14,7 +14,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Sleeps ``EXECUTION_MS`` and ``ROW_MS`` for each row, as the configuration's parameters say."""
+    """A model that sleeps ``EXECUTION_MS``, and ``ROW_MS`` for each row, as its configuration's parameters say."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the log of this instance."""

@@ -113,7 +113,7 @@ class Result:
 
 
 class Stalls:
-    """Notices when a processor does not run what is due: one thread for each sleeps all the time."""
+    """Stalls, in which a processor does not run what is due; one thread for each sleeps all the time."""
 
     def __init__(self) -> None:
         self._last_ns = 0  # when one was noticed

@@ -32,7 +32,7 @@ _MODULES = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2] / "triton
 
 
 class _OpenFiles:
-    """Refuses to open files outside of a directory; an audit hook, which cannot be removed."""
+    """An audit hook that refuses to open files outside of a directory; it cannot be removed."""
 
     def __init__(self) -> None:
         self.root = ""

@@ -13,7 +13,7 @@ class UnexpectedError(Exception):
 
 
 class UnexpectedErrors(logging.Handler):
-    """Collects logged exceptions and those of an event loop, while it is a context manager."""
+    """A context manager that collects logged exceptions and those of an event loop."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

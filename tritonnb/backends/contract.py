@@ -295,7 +295,7 @@ class BackendModel(ABC):
 
 
 class Backend(ABC):
-    """Runs models of one kind, such as ``onnxruntime``; one object for the whole server.
+    """A backend for models of one kind, such as ``onnxruntime``; one object for the whole server.
 
     Examples
     --------

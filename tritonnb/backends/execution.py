@@ -17,7 +17,7 @@ Deliver = Callable[[InferRequest, InferResponse], None]
 
 
 class ResponseSender:
-    """Sends the responses of one request, any number if the model is decoupled; can be used from any thread.
+    """The sender of a request's responses, any number if the model is decoupled; can be used from any thread.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class Execution:
 
 
 class FailureLog:
-    """Logs where an instance failed, once for each place, so that not every batch is logged.
+    """A log of the places where an instance failed, once for each, so that not every batch is logged.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def _field(model: treelite.Model, name: str) -> int:
 
 
 class FilBackend(Backend):
-    """Runs tree models."""
+    """The backend for tree models."""
 
     name = "fil"
 
@@ -213,7 +213,7 @@ class FilModel(BackendModel):
 
 
 class FilInstance(BackendModelInstance):
-    """Predicts with the trees of the model."""
+    """An instance that predicts with the model's trees."""
 
     def __init__(self, model: FilModel) -> None:
         self._model = model

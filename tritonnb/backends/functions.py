@@ -109,7 +109,7 @@ def _tensor_type(annotation: object, what: str, name: str) -> TensorType:
 
 
 class FunctionBackend(Backend):
-    """Runs one function.
+    """The backend of one function.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class FunctionModel(BackendModel):
 
 
 class FunctionInstance(BackendModelInstance):
-    """Calls the function with batches."""
+    """An instance that calls the function with batches."""
 
     def __init__(self, spec: ModelSpec, function: Function) -> None:
         self._spec = spec

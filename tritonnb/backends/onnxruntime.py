@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class BoundSession:
-    """Runs a session through an I/O binding.
+    """A session that runs through an I/O binding.
 
     Inputs are copied to the device and outputs back, once each. Implicit states stay on the device: PyTorch gathers and
     divides them, and the session reads them without a copy. Strings cannot be bound.
@@ -143,7 +143,7 @@ _DATATYPES = {f"tensor({datatype.onnx})": datatype for datatype in DATATYPES if 
 
 
 class OnnxRuntimeBackend(Backend):
-    """Runs *model.onnx* files."""
+    """The backend for *model.onnx* files."""
 
     name = "onnxruntime"
     supports_batch_tensors = True

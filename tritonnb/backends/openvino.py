@@ -42,7 +42,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 class OpenVinoBackend(Backend):
-    """Runs *model.xml* files and the other formats that OpenVINO reads."""
+    """The backend for *model.xml* files and the other formats that OpenVINO reads."""
 
     name = "openvino"
 

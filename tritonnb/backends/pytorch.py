@@ -46,7 +46,7 @@ _Value = torch.Tensor | list[str]
 
 
 class PyTorchBackend(Backend):
-    """Runs *model.pt* files."""
+    """The backend for *model.pt* files."""
 
     name = "pytorch"
     supports_batch_tensors = True

@@ -41,7 +41,7 @@ from tritonnb.model_config.schema import TensorSpec
 
 
 class TensorFlowBackend(Backend):
-    """Runs *model.savedmodel* directories and *model.graphdef* files."""
+    """The backend for *model.savedmodel* directories and *model.graphdef* files."""
 
     name = "tensorflow"
     supports_batch_tensors = True
@@ -137,7 +137,7 @@ class TensorFlowModel(BackendModel):
 
 
 class TensorFlowInstance(BackendModelInstance):
-    """Calls the graph of a session."""
+    """An instance that calls the graph of a session."""
 
     def __init__(self, model: TensorFlowModel, spec: InstanceSpec) -> None:
         self._model = model

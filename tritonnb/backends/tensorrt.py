@@ -42,7 +42,7 @@ MODEL_FILE = "model.plan"
 
 
 class TensorRtBackend(Backend):
-    """Runs engines."""
+    """The backend for TensorRT engines."""
 
     name = "tensorrt"
 

@@ -171,7 +171,7 @@ def add_flag(parser: argparse.ArgumentParser, *names: str, **options: Any) -> No
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Parses a command line as Triton does, with its error messages."""
+    """A command-line parser with Triton's rules and error messages."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line; unlike with argparse, the value of a flag may begin with a dash."""

@@ -18,7 +18,7 @@ _registered: dict[str, dict[str, Accessor]] = {}
 
 
 class Accessor:
-    """Stands for an attribute until it is used; it then replaces itself on the class.
+    """A placeholder for an attribute until it is used; it then replaces itself on the class.
 
     Parameters
     ----------

@@ -171,7 +171,7 @@ class SequenceStates(Protocol):
 
 
 class RequestHandler(Protocol):
-    """Accepts requests: the driver of a served model."""
+    """The receiver of requests: the driver of a served model."""
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request that it accepted."""

@@ -15,7 +15,7 @@ POLL_NS = 100_000
 
 
 class BusyPoller:
-    """Keeps an event loop from sleeping.
+    """A poller that keeps an event loop from sleeping.
 
     Parameters
     ----------

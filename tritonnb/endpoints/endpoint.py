@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Transport(Protocol):
-    """Transports an endpoint's protocol over sockets."""
+    """The transport of an endpoint's protocol over sockets."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; the system chooses one if it is 0."""
@@ -21,7 +21,7 @@ class Transport(Protocol):
 
 
 class Endpoint(ABC):
-    """Serves an engine, on the running event loop.
+    """An endpoint of an engine, on the running event loop.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def plot(recording: Recording) -> Plot:
 
 
 class Plot:
-    """Draws one recording: ``rec.plot()`` for an overview, its methods for one figure each.
+    """The figures of one recording: ``rec.plot()`` draws an overview, its methods one figure each.
 
     Each figure is drawn into ``ax``, or into a new figure by default, and the figure is returned. A notebook displays
     it if it is the last expression of a cell; ``rec.plot.timeline().savefig("name.svg")`` saves it. ``start_ms`` and

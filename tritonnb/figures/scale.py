@@ -28,7 +28,7 @@ _BELOW = -27
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """Converts clock times in ns to positions on the time axis.
+    """The conversion of clock times in ns to positions on the time axis.
 
     Attributes
     ----------

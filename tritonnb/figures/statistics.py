@@ -21,7 +21,7 @@ _PARTS = {"queue": QUEUE, "compute_input": INPUT, "compute_infer": COMPUTE, "com
 
 
 class StatisticsPlot:
-    """Draws the statistics of a model, as returned by the statistics extension of this or any other server.
+    """Figures of a model's statistics, as returned by the statistics extension of this or any other server.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ class _WrongTypeError(Exception):
 
 
 class _MessageWriter:
-    """Writes JSON into a message; as in C++, the last error is the one reported.
+    """A writer that puts JSON into a message; as in C++, the last error is the one reported.
 
     Attributes
     ----------

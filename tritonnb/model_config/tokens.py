@@ -89,7 +89,7 @@ class ConfigSyntaxError(InvalidArgumentError):
 
 
 class Tokenizer:
-    """Splits the text of a configuration into tokens, one at a time."""
+    """A tokenizer for the text of a configuration."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

@@ -31,7 +31,7 @@ from tritonnb.errors import InvalidArgumentError
 
 
 class MinimalInstance(BackendModelInstance):
-    """Copies ``IN0`` to ``OUT0``."""
+    """An instance that copies ``IN0`` to ``OUT0``."""
 
     thread_agnostic = True  # it keeps nothing that belongs to a thread
 

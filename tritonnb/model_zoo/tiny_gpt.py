@@ -230,7 +230,7 @@ def _tokens(network: Any, seed: int) -> list[int]:
 
 
 class ProgressBar:
-    """Prints the progress on one line of a terminal or notebook, and on a line every 20 seconds elsewhere."""
+    """A progress bar on one line of a terminal or notebook; elsewhere a line every 20 seconds."""
 
     _WIDTH, _LINE_INTERVAL_S = 30, 20.0
 

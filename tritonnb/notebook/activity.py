@@ -45,7 +45,7 @@ _LONGEST_REASON = 100
 
 
 class EventQueue:
-    """Keeps packed events until they are taken.
+    """Packed events, kept until they are taken.
 
     Attributes
     ----------

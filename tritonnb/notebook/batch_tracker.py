@@ -89,7 +89,7 @@ class Delta:
 
 
 class BatchTracker:
-    """Follows the events of one model; all methods are called on the thread where these are made.
+    """A tracker of one model's events; all methods are called on the thread where these are made.
 
     Parameters
     ----------

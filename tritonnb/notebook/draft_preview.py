@@ -31,7 +31,7 @@ _MOST_EVENTS = 6000
 
 
 class DraftPreview:
-    """Keeps the preview of an editor and the predicted batches of a live view up to date.
+    """The preview of an editor and the predicted batches of a live view, kept up to date.
 
     Parameters
     ----------

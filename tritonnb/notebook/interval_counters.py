@@ -257,7 +257,7 @@ def encode_columns(names: Sequence[str], counted: dict[int, list[int]]) -> Colum
 
 
 class QueueDepth:
-    """Counts the depth of a queue, and records its changes.
+    """The depth of a queue, counted over time, and its changes.
 
     Parameters
     ----------

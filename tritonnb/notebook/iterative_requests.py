@@ -15,7 +15,7 @@ _AT = positions(ResponseSent)
 
 
 class IterativeRequests:
-    """Makes a separate arrival for each step: with the sequence, the START flag of the first, and the number."""
+    """Requests with one arrival per step, with the sequence, the START flag of the first, and the number."""
 
     def __init__(self) -> None:
         self._arrived: dict[int, Packed] = {}
@@ -54,7 +54,7 @@ class IterativeRequests:
 
 
 class GeneratedTokens:
-    """Counts the responses of requests while they are executed.
+    """The number of responses to requests while they are executed.
 
     Examples
     --------

@@ -29,7 +29,7 @@ CURVE = 40
 
 
 class ServerMonitor:
-    """Follows the executions and configurations of a server; `close` ends it.
+    """A monitor of a server's executions and configurations; `close` ends it.
 
     All methods but `close` are called on one thread.
     """

@@ -95,7 +95,7 @@ class DrawnBatch:
 
 
 class ViewEncoder:
-    """Encodes batches, requests, refusals and slot occupancy, with times relative to ``begin_ns``.
+    """An encoder for batches, requests, refusals and slot occupancy, with times relative to ``begin_ns``.
 
     A request without a priority has the model's default priority level.
     """

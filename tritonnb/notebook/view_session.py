@@ -60,7 +60,7 @@ Wait = tuple[int, int, int | None]
 
 
 class ViewSession:
-    """Makes the deliveries to a view from the events of one model.
+    """The deliveries to a view, made from the events of one model.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def recorded_history(recording: Recording) -> Json:
 
 
 class QueueRows:
-    """Assigns rows to requests, delivery by delivery; a request that still waits keeps its row."""
+    """The rows of requests, assigned delivery by delivery; a request that still waits keeps its row."""
 
     def __init__(self) -> None:
         self._row_of: dict[int, int] = {}  # of the requests that still wait

@@ -87,7 +87,7 @@ class Worker:
 
 
 class LatestOnlyWorker:
-    """Runs the newest of the submitted jobs; one that has not begun is replaced by the next.
+    """A worker that runs the newest of the submitted jobs; one that has not begun is replaced by the next.
 
     The thread starts with a job and ends when there is none, so that an idle widget has no thread. When the interpreter
     exits, it waits for the thread (see `tritonnb.notebook.worker.Worker`).

@@ -160,7 +160,7 @@ class HttpStreamTarget(HttpTarget):
 
 
 class EventReader:
-    r"""Reads server-sent events with JSON objects from parts of a stream.
+    r"""A reader of server-sent events with JSON objects, from parts of a stream.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def _counted_tokens(event: Json) -> int:
 
 
 class HttpClient:
-    """Posts to one server; used on one event loop.
+    """A client that posts to one server; used on one event loop.
 
     Parameters
     ----------

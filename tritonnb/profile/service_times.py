@@ -253,7 +253,7 @@ def _requests(seconds: float) -> int:
 
 @dataclass
 class _Meter:
-    """Sends loads to one model and measures its executions."""
+    """A meter that sends loads to one model and measures its executions."""
 
     model: ModelHandle | ModelAddress
     request_rows: int

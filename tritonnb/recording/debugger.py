@@ -91,7 +91,7 @@ def debug(rec: Recording) -> Debugger:
 @extensible
 @with_short_tracebacks
 class Debugger:
-    """Steps through the events of one model, forwards and backwards; displayed as a widget by a notebook.
+    """A debugger that steps through a model's events, forwards and backwards; displayed as a widget by a notebook.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ def sum_by_cause(intervals: Iterable[Interval]) -> dict[str, int]:
 
 
 class LatencySplitter:
-    """Splits the latencies of the requests of one model.
+    """The latencies of one model's requests, split into causes.
 
     Parameters
     ----------

@@ -271,7 +271,7 @@ def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[
 
 
 class _Search:
-    """Simulates candidates with the arrivals and execution times of a twin."""
+    """A search that simulates candidates with the arrivals and execution times of a twin."""
 
     def __init__(self, twin: Twin, constraint: Constraint, rate: float, spare: int, seed: int) -> None:
         self._twin = twin

@@ -144,7 +144,7 @@ class _Outcome:
 
 
 class _Outcomes:
-    """Simulates the arrivals around one request under different configurations."""
+    """Simulations of the arrivals around one request under different configurations."""
 
     def __init__(self, rec: Recording, request: RequestRecord, index: int, service: Service | None) -> None:
         self._rerun = Rerun(rec, "remedies", service)

@@ -68,7 +68,7 @@ class SlotOccupancy:
 
 
 class SlotHistory:
-    """Derives slot occupancies from batches, added in the order in which each instance ran them.
+    """The slot occupancies derived from batches, added in the order in which each instance ran them.
 
     Parameters
     ----------

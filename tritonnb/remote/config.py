@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ChangedConfigs:
-    """Restores the configurations of models."""
+    """The models whose configurations were changed, and how to restore them."""
 
     def __init__(self) -> None:
         self._restorations: dict[str, Callable[[], object]] = {}

@@ -16,7 +16,7 @@ _MAX_REQUESTS, _SETTLE_NS = 2000, 1_000_000_000
 
 
 class LiveEvents:
-    """Turns traced requests into events, in deliveries.
+    """The events of traced requests, in deliveries.
 
     Parameters
     ----------

@@ -155,7 +155,7 @@ def _json_span(span: Json) -> Span:
 
 
 class SpanCollector:
-    """Combines spans into requests.
+    """A collector that combines spans into requests.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def trace_reader(
 
 
 class SpanReader:
-    """Reads the spans that a receiver gets."""
+    """A reader of the spans that a receiver gets."""
 
     def __init__(self, receiver: OtlpReceiver) -> None:
         self._receiver = receiver
@@ -109,7 +109,7 @@ class SpanReader:
 
 
 class TraceFileReader:
-    """Reads what is new in a trace file and its series.
+    """A reader of what is new in a trace file and its series.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def record_replicas(server: V2Client, models: Sequence[str]) -> Iterator[Recordi
 
 
 class _Reader:
-    """Reads the events of the replicas in a thread until it is closed."""
+    """A thread that reads the events of the replicas until it is closed."""
 
     def __init__(self, server: V2Client, models: Sequence[str]) -> None:
         self._server = server

@@ -54,7 +54,7 @@ EXTENSIONS = (
 
 
 class Engine:
-    """Serves the models of model repositories.
+    """An engine that serves the models of model repositories.
 
     Parameters
     ----------

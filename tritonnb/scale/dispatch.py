@@ -36,7 +36,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 
 class HashRing:
-    """Assigns keys to members, in the same way in every process.
+    """An assignment of keys to members that is the same in every process.
 
     A member that is added only takes keys from others, and the keys of a member that is removed are distributed over
     the others: no other key moves.
@@ -135,7 +135,7 @@ class Pool(Protocol):
 
 
 class Dispatcher:
-    """Sends requests to the replicas of one pool.
+    """A dispatcher of requests to the replicas of one pool.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class _Open:
 
 
 class EventRecorder:
-    """Collects events for recordings; used on the event loop of the engine.
+    """A collector of events for recordings; used on the event loop of the engine.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class Replica:
 
 
 class _ExchangeWriter:
-    """Collects the output of an exchange."""
+    """A writer that collects the output of an exchange."""
 
     def __init__(self) -> None:
         self.context = Context("")

@@ -46,7 +46,7 @@ class FinalResponse:
 
 
 class VirtualClock:
-    """Processes events in the order of their times, kinds, and scheduling.
+    """A clock that processes events in the order of their times, kinds, and scheduling.
 
     Attributes
     ----------

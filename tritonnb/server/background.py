@@ -298,9 +298,9 @@ def _unfinished_text(background: BackgroundLoop, engine: Engine) -> str:
 
 
 class _Progress:
-    """Prints the models that a server waits for when it starts or stops, whenever they change.
+    """Messages about the models that a starting or stopping server waits for, printed when they change.
 
-    Prints nothing if the log shows them, as with ``tritonnb serve``.
+    Nothing is printed if the log shows them, as with ``tritonnb serve``.
     """
 
     def __init__(self, describe: Callable[[], str], delay_s: float = 0.0) -> None:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Submitter:
-    """Passes requests from other threads to the engine's event loop, many with one wake-up."""
+    """A submitter of requests from other threads to the engine's event loop, many with one wake-up."""
 
     def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
         self._engine = engine
@@ -96,7 +96,7 @@ class Submitter:
 
 
 class Waker:
-    """Notifies the event loop of a caller of its completed requests, many with one wake-up."""
+    """A notifier of a caller's event loop about its completed requests, many with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -125,7 +125,7 @@ _wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = weakref.W
 
 
 class Collector:
-    """Collects the responses to one request.
+    """A collector of the responses to one request.
 
     ``done`` is called once, with the final response, on the event loop.
     """

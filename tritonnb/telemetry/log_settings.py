@@ -86,7 +86,7 @@ class LogSettings:
 
 
 class LogHandler(logging.Handler):
-    """Writes records as the settings require."""
+    """A handler that writes records as the settings require."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()

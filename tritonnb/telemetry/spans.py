@@ -34,7 +34,7 @@ _OF_COMPUTE = "COMPUTE_"
 
 
 class SpanExporter:
-    """Creates spans and sends them on its own thread.
+    """An exporter that creates spans and sends them on its own thread.
 
     Parameters
     ----------

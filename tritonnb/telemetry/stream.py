@@ -20,7 +20,7 @@ _SURROGATES = "surrogatepass"  # IDs of clients may be any text
 
 
 class EventHistory:
-    """Keeps the newest packed events, as bytes; iterating over it restores them, the oldest first.
+    """The newest packed events, as bytes; iterating over it restores them, the oldest first.
 
     As tuples they would be 65,536 objects that the garbage collector visits. A new event frees an old one, so that the
     collector's count of new objects does not rise, and then one collection visits the whole history, for 40 to 65 ms.
@@ -72,7 +72,7 @@ class EventHistory:
 
 
 class EventStream:
-    """Receives every event of a server; used only on the server's event loop.
+    """The stream of a server's events; used only on the server's event loop.
 
     Attributes
     ----------

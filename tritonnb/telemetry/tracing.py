@@ -170,7 +170,7 @@ class Trace:
 
 
 class Tracer:
-    """Selects the requests that are traced, and writes their traces; used only on the server's event loop.
+    """A tracer that selects requests and writes their traces; used only on the server's event loop.
 
     Attributes
     ----------

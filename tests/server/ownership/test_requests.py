@@ -58,7 +58,7 @@ def test_model_that_writes_to_its_inputs_does_not_change_shared_memory(server: S
 
 
 class Lent:
-    """Gives NumPy its own memory, as tensors of other libraries do."""
+    """An array that gives NumPy its own memory, as tensors of other libraries do."""
 
     def __init__(self, array: Any) -> None:
         self.array = array

@@ -29,7 +29,7 @@ Place = list[Any]
 
 
 class Packer:
-    """Collects the tensors of one message.
+    """A packer for the tensors of one message.
 
     Parameters
     ----------

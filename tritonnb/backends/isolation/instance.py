@@ -35,7 +35,7 @@ _LONGEST_S = 30.0
 
 
 class Backoff:
-    """Counts failures without a success in between: no delay after the first, then a delay that doubles each time.
+    """The delay after failures without a success in between: none after the first, then doubled each time.
 
     Examples
     --------

@@ -52,7 +52,7 @@ class EventThread:
 
 
 class LogMessages:
-    """Passes the log messages of all native backends of the process to `logging` while one of them is loaded."""
+    """The log messages of all native backends of the process, passed to `logging` while one of them is loaded."""
 
     def __init__(self) -> None:
         self._users = 0

@@ -31,7 +31,7 @@ def _dims(shape: tuple[int, ...]) -> Any:
 
 
 class RequestWriter:
-    """Describes requests of a model to the shim.
+    """A writer that describes a model's requests to the shim.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class RequestWriter:
 
 
 class ResponseReader:
-    """Reads responses of a model.
+    """A reader of a model's responses.
 
     Parameters
     ----------

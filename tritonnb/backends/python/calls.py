@@ -146,7 +146,7 @@ def _find_error(request: InferRequest) -> TritonError | None:
 
 
 class ResponseIterator:
-    """Iterates over the responses to a request as they arrive; the last one may be empty.
+    """An iterator over the responses to a request as they arrive; the last one may be empty.
 
     A second iteration continues where the first one stopped; after the last response it starts from the first.
     """

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class CoroutineRunner:
-    """Runs the coroutines of one instance."""
+    """A runner for the coroutines of one instance."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -26,7 +26,7 @@ from tritonnb.model_config.schema import ModelSpec
 
 
 class SingleResponseSender(ResponseSender):
-    """Sends the only response of a request to a model that is not decoupled; can be used from any thread.
+    """The sender of the only response to a request, for a model that is not decoupled; usable from any thread.
 
     Such a model returns the response from ``execute``, or returns None and sends it with the request's response sender,
     during ``execute`` or later. The first response is sent to the client; the final flag only closes the sender. If the
@@ -101,7 +101,7 @@ _Senders = dict[int, ResponseSender]
 
 
 class ModelExecutor:
-    """Calls ``execute`` of a model object.
+    """The calls of a model object's ``execute``.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class ModelExecutor:
 
 
 class _ConfiguredSender(ResponseSender):
-    """Sends responses after it has undone the ``reshape`` of their outputs."""
+    """A sender that undoes the ``reshape`` of outputs before it sends them."""
 
     def __init__(self, sender: ResponseSender, configure: Callable[[InferResponse], InferResponse]) -> None:
         self._sender = sender

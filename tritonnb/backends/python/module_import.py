@@ -35,7 +35,7 @@ _replaced: list[ModuleType] = []
 
 
 class _Loader(machinery.SourceFileLoader):
-    """Compiles a source file each time."""
+    """A loader that compiles a source file each time."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

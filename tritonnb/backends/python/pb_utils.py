@@ -40,7 +40,7 @@ from tritonnb.core import datatypes
 
 
 class Logger:
-    """Writes to the server's log."""
+    """A logger that writes to the server's log."""
 
     class LogLevel(enum.Enum):
         """Log levels; their values are those of `logging`."""

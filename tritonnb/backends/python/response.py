@@ -104,7 +104,7 @@ class InferenceResponse:
 
 
 class InferenceResponseSender:
-    """Sends the responses of one request; only one if the model is not decoupled."""
+    """The sender of a request's responses; only one response if the model is not decoupled."""
 
     __slots__ = ("_outputs", "_request", "_sender")
 

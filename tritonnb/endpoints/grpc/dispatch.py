@@ -30,7 +30,7 @@ _END_STREAM_ON_ERROR = "triton_grpc_error"
 
 
 class RpcDispatcher:
-    """Runs the RPCs of one endpoint."""
+    """The dispatcher of one endpoint's RPCs."""
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine

@@ -12,7 +12,7 @@ from tritonnb.runtime.engine import Engine
 
 
 class GrpcEndpoint(Endpoint):
-    """Serves an engine over gRPC, on the running event loop.
+    """The gRPC endpoint of an engine, on the running event loop.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ _INVALID_IN_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
 
 
 class HostOriginCheck:
-    """Accepts or refuses requests by their ``Host`` and ``Origin`` headers.
+    """A check of the ``Host`` and ``Origin`` headers of requests.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from tritonnb.runtime.engine import Engine
 
 
 class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
-    """Serves an engine over HTTP, on the running event loop.
+    """The HTTP endpoint of an engine, on the running event loop.
 
     Parameters
     ----------

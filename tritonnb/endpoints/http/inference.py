@@ -252,7 +252,7 @@ def _log_unexpected(error: Exception) -> InternalError:
 
 
 class HttpRequestHandler:
-    """Receives one request: an inference is begun here, everything else goes to another delegate.
+    """The receiver of one request: an inference is started here, everything else goes to another delegate.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ class HttpRequestHandler:
 
 
 class _RefusingDelegate:
-    """Reads a request to its end and refuses it with 403."""
+    """A delegate that reads a request to its end and refuses it with 403."""
 
     def __init__(self, exchange: Exchange, reason: str, content_type: str) -> None:
         self._exchange = exchange

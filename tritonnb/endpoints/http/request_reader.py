@@ -146,7 +146,7 @@ class HttpRequestCache:
 
 
 class RequestReader:
-    """Reads requests, and caches them.
+    """A caching reader of requests.
 
     Parameters
     ----------

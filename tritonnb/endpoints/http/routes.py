@@ -32,7 +32,7 @@ def routed_path(target: str) -> str:
 
 
 class RawPath(routing.Matcher):
-    """Matches the undecoded path; Tornado's own matcher would percent-decode the captured groups."""
+    """A matcher for undecoded paths; Tornado's own matcher would percent-decode the captured groups."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern

@@ -17,7 +17,7 @@ _MAX_BODY = 1 << 20
 
 
 class MetricsEndpoint(Endpoint):
-    """Serves an engine's metrics over HTTP, on the running event loop.
+    """The HTTP endpoint of an engine's metrics, on the running event loop.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ class MetricsOptions:
 
 
 class Families(Collector):
-    """Collects every family from an engine; called on the server's loop."""
+    """All metric families of an engine; collected on the server's loop."""
 
     def __init__(self, engine: Engine, options: MetricsOptions) -> None:
         self._engine = engine

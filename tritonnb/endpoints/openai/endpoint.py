@@ -50,7 +50,7 @@ def rules(engine: Engine, max_input_size: int, admission: Admission, options: Op
 
 
 class OpenAiEndpoint(Endpoint):
-    """Serves an engine's models over OpenAI's API, on the running event loop.
+    """The OpenAI-compatible endpoint of an engine, on the running event loop.
 
     Parameters
     ----------

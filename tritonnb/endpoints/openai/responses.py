@@ -13,7 +13,7 @@ from tritonnb.endpoints.openai.requests import GenerationRequest
 
 
 class ResponseForm(ABC):
-    """Writes the choices of a request."""
+    """The form of the responses to a request."""
 
     def __init__(self, asked: GenerationRequest, prefix: str, kind: str) -> None:
         self._asked = asked

@@ -29,7 +29,7 @@ TIME_LIMIT_S = 5.0
 
 
 class ReadinessCheck:
-    """Calls the readiness check of a backend instance; one call at a time, which concurrent callers share.
+    """The readiness check of a backend instance; one call at a time, which concurrent callers share.
 
     Parameters
     ----------

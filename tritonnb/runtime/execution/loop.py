@@ -195,7 +195,7 @@ def settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
 
 
 class EarliestTimer:
-    """Calls a function at the earliest of the times that were set.
+    """A timer that calls a function at the earliest of the times that were set.
 
     Parameters
     ----------

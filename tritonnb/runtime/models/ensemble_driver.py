@@ -44,7 +44,7 @@ ModelLookup = Callable[[str, int], ServedModel]
 
 
 class EnsembleDriver:
-    """Drives the scheduler of an ensemble.
+    """The driver of an ensemble's scheduler.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ _NO_PERMITS = threading.Semaphore(0)
 
 
 class _StepRequest:
-    """Receives the reports on one step request (`EnsembleStepRequest`)."""
+    """The receiver of the reports on one step request (`EnsembleStepRequest`)."""
 
     def __init__(self, execution: _EnsembleExecution, request: InferRequest, limit: int) -> None:
         self.limited = limit > 0

@@ -45,7 +45,7 @@ _LATE_NS = 1_000_000
 
 
 class SchedulerDriver:
-    """Drives the scheduler of a served model.
+    """The driver of a served model's scheduler.
 
     Parameters
     ----------

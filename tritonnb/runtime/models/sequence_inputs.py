@@ -104,7 +104,7 @@ class _State:
 
 
 class SequenceInputs:
-    """Prepares the requests of a sequence batch for execution; used on the server's event loop.
+    """The controls and states of the requests of a sequence batch; used on the server's event loop.
 
     The instance thread writes the states of a slot during an execution. They are not read here at that time, since a
     scheduler has at most one request of a slot in flight.

@@ -32,7 +32,7 @@ class IncompleteStringError(InvalidArgumentError):
 
 
 class RequestValidator:
-    """Validates the requests of one model.
+    """A validator for the requests of one model.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ class SharedServices:
 
 
 class ModelLoader:
-    """Creates served models; slow work runs in a thread pool, the rest on the server's event loop.
+    """A loader of served models; slow work runs in a thread pool, the rest on the server's event loop.
 
     Attributes
     ----------

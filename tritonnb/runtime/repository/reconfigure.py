@@ -22,7 +22,7 @@ from tritonnb.runtime.repository.repository import ModelRepository
 
 
 class Reconfiguration:
-    """Changes the configurations of the models of a repository; used on the server's event loop.
+    """The changes to the configurations of a repository's models; used on the server's event loop.
 
     Parameters
     ----------

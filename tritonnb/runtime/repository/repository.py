@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelRepository:
-    """Changes the model table of a server; used on the server's event loop.
+    """The model table of a server, and the operations that change it; used on the server's event loop.
 
     Attributes
     ----------

@@ -21,7 +21,7 @@ class ExitTimeoutError(InternalError):
 
 
 class Unloader:
-    """Unloads versions of models.
+    """An unloader for model versions.
 
     Parameters
     ----------

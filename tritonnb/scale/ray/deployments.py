@@ -161,7 +161,7 @@ class Serialized:
 
 
 class RpcError(Exception):
-    """Ends a stream; its status and text are in the context."""
+    """An error that ends a stream; its status and text are in the context."""
 
 
 def _set_status(reply: RpcReply, context: Any) -> None:

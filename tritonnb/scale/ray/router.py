@@ -18,7 +18,7 @@ from tritonnb.scale.ray import registry
 
 
 class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ray
-    """Routes a request whose first argument is the ID of a replica to that replica.
+    """A router that sends a request to the replica whose ID is its first argument.
 
     Ray stops a replica only when it has no requests in progress. A draining replica is kept here until its process
     ends, so that the requests of its sequences still reach it.

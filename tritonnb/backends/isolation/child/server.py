@@ -20,7 +20,7 @@ from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, 
 
 
 class Outbox:
-    """Sends messages of the model's code, and waits for replies.
+    """The messages of the model's code to the server, and the replies to them.
 
     Messages of the thread that runs a command are sent on ``work``: they arrive in order with its results, and the
     server attributes them to the instance.
@@ -77,7 +77,7 @@ class Outbox:
 
 
 class ForwardingHandler(logging.Handler):
-    """Sends every record to the server.
+    """A handler that sends every record to the server.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class ChildServerCalls:
 
 
 class _Accepted:
-    """Stands for the served model, in another process, that accepted a request."""
+    """A stand-in for the served model, in another process, that accepted a request."""
 
     def cancel(self, request: InferRequest) -> None:
         """Do nothing: `ChildServerCalls.cancel` cancels it."""

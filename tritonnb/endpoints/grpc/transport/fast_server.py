@@ -47,7 +47,7 @@ _NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
 
 
 class Http2Server:
-    """Transports the RPCs of an endpoint.
+    """A transport for the RPCs of an endpoint.
 
     Attributes
     ----------

@@ -85,7 +85,7 @@ class ProtocolViolationError(Exception):
 
 
 class FloodLimit:
-    """Counts frames of one connection."""
+    """The limit on a connection's frames per second."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -136,7 +136,7 @@ class MalformedHeadersError(Exception):
 
 
 class HeaderBlocks:
-    """Decodes all header blocks of one connection, in order.
+    """A decoder for all header blocks of one connection, in order.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def _string(value: bytes) -> bytes:
 
 
 class Sender:
-    """Sends for the calls of one connection.
+    """The sender for the calls of one connection.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ Context: TypeAlias = aio.ServicerContext
 
 
 class GrpcioServer:
-    """Transports the RPCs of an endpoint over grpcio."""
+    """A transport over grpcio for the RPCs of an endpoint."""
 
     def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self._rpcs = rpcs
@@ -113,7 +113,7 @@ class GrpcioServer:
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of an RPC; an unknown one is UNIMPLEMENTED with an empty message, as on Triton."""
+    """The handlers of all RPCs; an unknown RPC is UNIMPLEMENTED with an empty message, as on Triton."""
 
     def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
         self._handlers = handlers

@@ -74,7 +74,7 @@ def read_generate_request(
 
 @dataclass(frozen=True, slots=True)
 class _GenerateReader:
-    """Reads the members of an object into a request."""
+    """A reader that puts the members of an object into a request."""
 
     request: InferRequest
     spec: ModelSpec

@@ -89,7 +89,7 @@ class DelegateError(Exception):
 
 
 class RequestReceiver(Protocol):
-    """Receives the parsed requests."""
+    """The receiver of the parsed requests."""
 
     def head_received(self, head: Head) -> bool:
         """Start a request whose head has arrived; return False if it is refused."""
@@ -105,7 +105,7 @@ class RequestReceiver(Protocol):
 
 
 class RequestParser:
-    """Parses the requests of one connection.
+    """A parser for the requests of one connection.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ _SWEEP = 10.0
 
 
 class ApplicationDelegate(httputil.HTTPServerConnectionDelegate):
-    """Passes requests to an application in the form that Tornado requires.
+    """A delegate that passes requests to an application in the form that Tornado requires.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class _Message(httputil.HTTPMessageDelegate):
 
 
 class BodyProtocol(asyncio.BufferedProtocol):
-    """Lets a transport read the rest of a large body into its memory."""
+    """A protocol that lets a transport read the rest of a large body into its memory."""
 
     def __init__(self, connection: Http1Connection) -> None:
         self._connection = connection
@@ -92,7 +92,7 @@ class BodyProtocol(asyncio.BufferedProtocol):
 
 
 class HttpServer:
-    """Listens, and passes every request to a delegate.
+    """A server that passes every request to a delegate.
 
     Parameters
     ----------
