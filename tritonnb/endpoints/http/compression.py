@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 
@@ -70,6 +71,7 @@ def _decompress_corrupt(body: bytes | bytearray | memoryview, limit: int) -> byt
     return bytes(plain)
 
 
+@functools.lru_cache(maxsize=64)  # clients send one of a few values
 def choose_encoding(accepted: str | None) -> str:
     """Choose a content encoding from ``Accept-Encoding``: ``gzip``, ``deflate``, or ``identity``.
 
