@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import CDPSession, Page, ViewportSize, sync_playwright
+from playwright.sync_api import BrowserContext, CDPSession, Page, ViewportSize, sync_playwright
 
 from tests.notebook.browser import CHROMIUM, VIEWPORT, Lab, NotebookPage, write_notebook
 
@@ -65,30 +65,32 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         lab = Lab(Path(directory))
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        browser_page = browser.new_context(
-            viewport=ViewportSize(width=VIEWPORT["width"], height=VIEWPORT["height"])
-        ).new_page()
-        received = ReceivedMessages(browser_page)
+        context = browser.new_context(viewport=ViewportSize(width=VIEWPORT["width"], height=VIEWPORT["height"]))
+        received = ReceivedMessages(context)
         serve = SERVE.format(
             rate=options.rate, service_ms=options.service_ms, delay_us=round(1000 * options.service_ms)
         )
-        page = NotebookPage(browser_page, lab, write_notebook(lab, "view", serve, VIEWS[options.view]))
+        page = NotebookPage(context, lab, write_notebook(lab, "view", serve, VIEWS[options.view]))
+        page.open()
         page.run_all()
         page.output(1).locator(".tnb-batch-view").wait_for()
-        browser_page.wait_for_timeout(SETTLED_MS)
-        browser_page.evaluate(OBSERVE)
+        page.browser_page.wait_for_timeout(SETTLED_MS)
+        page.browser_page.evaluate(OBSERVE)
         print("minute  kernel MB  heap MB  nodes  browser %  messages/s  kB/s  requests  tasks  longest", flush=True)
         measure(page, received, options.minutes, options.interval)
-        print("\n".join(browser_page.evaluate("long.frames")))
+        print("\n".join(page.browser_page.evaluate("long.frames")))
         browser.close()
         lab.close()
 
 
 class ReceivedMessages:
-    """Counters of the messages from the page's WebSockets."""
+    """Counters of the messages from the WebSockets of the pages."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, context: BrowserContext) -> None:
         self.messages = self.bytes = 0
+        context.on("page", self._count_messages)
+
+    def _count_messages(self, page: Page) -> None:
         page.on("websocket", lambda socket: socket.on("framereceived", self._count))
 
     def _count(self, frame: str | bytes) -> None:

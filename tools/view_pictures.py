@@ -114,7 +114,8 @@ def _lab() -> Iterator[OpenPage]:
         def open_page(*cells: str) -> NotebookPage:
             context = browser.new_context(viewport={"width": WIDTHS[0], "height": HEIGHT})
             context.set_default_timeout(120_000)
-            page = NotebookPage(context.new_page(), lab, write_notebook(lab, f"cells-{len(browser.contexts)}", *cells))
+            page = NotebookPage(context, lab, write_notebook(lab, f"cells-{len(browser.contexts)}", *cells))
+            page.open()
             page.run_all()
             return page
 

@@ -22,9 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -118,9 +121,9 @@ class Lab:
 class NotebookPage:
     """One notebook in the browser."""
 
-    def __init__(self, browser_context: Any, lab: Lab, name: str) -> None:
+    def __init__(self, browser_context: BrowserContext, lab: Lab, name: str) -> None:
         self._is_loaded = bool(browser_context.pages)
-        self.browser_page = browser_context.pages[0] if self._is_loaded else browser_context.new_page()
+        self.browser_page: Any = browser_context.pages[0] if self._is_loaded else browser_context.new_page()
         self.file = name
         self._lab = lab
         self.messages: list[str] = []
