@@ -26,9 +26,7 @@ PARTS = {
         )
     ),
     "statistics": Part(((f"{_SERVED}/served_model.py", "        self.statistics.fold(event)\n", ""),)),
-    "reasons of batches": Part(
-        (("tritonnb/scheduling/payload.py", "facts = {\n", "facts: dict[str, object] = {} and {\n"),)
-    ),
+    "reasons of batches": Part((("tritonnb/scheduling/payload.py", "    return {\n", "    return {} and {\n"),)),
 }
 
 
