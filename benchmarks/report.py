@@ -26,9 +26,9 @@ _NOTABLE = 0.02
 
 _INTRODUCTION = """# Performance
 
-`make bench-report` writes this page; below each table is its command. All servers and the load generator share one
-machine; in several rounds, the servers are measured in turn. Figures are medians; *ratio* is the median of the rounds'
-ratios. Rates vary with the machine, ratios less. *Below the target* lists every missed target of the servers.
+`make bench-report` writes this page; below each table is its command. Servers and load generator share one machine;
+the servers are measured in turn, in several rounds. Figures are medians, *ratio* that of the rounds' ratios. Rates vary
+with the machine, ratios less. *Below the target* lists the missed targets.
 
 Each request has its own ID and data. `tritonnb` is a Python model that declares nothing; with the parameter
 `EXECUTE_ON_ANY_THREAD`, the event loop executes a model's quick batches.
@@ -178,8 +178,8 @@ def _pythons(figures: dict[str, Any]) -> str:
         for version, ratios in figures.items()
     ]
     return (
-        "Requests per second over HTTP, divided by those on the version at the top of this page (the lowest and the "
-        "highest ratio of a round).\n\n" + table(("Python", "1 connection", "8", "32"), rows)
+        "HTTP requests per second, divided by those on the version above (lowest and highest ratio of a round).\n\n"
+        + table(("Python", "1 connection", "8", "32"), rows)
     )
 
 
@@ -295,11 +295,11 @@ def _models(figures: dict[str, Any]) -> str:
         for case, values in figures.items()
     ]
     return (
-        "The share of the rate of the framework alone, called by one thread and by two, with batches of the size in "
-        "brackets; then the processor time per row (µs), and the share that the server could reach with both cores "
-        "always busy. PyTorch holds the interpreter lock while a PT2 program runs, and the served instances are "
-        "processes: the shares of PT2 are too high ([two bare "
-        "processes](decisions/0082-check-compiled-programs.md) are faster).\n\n" + table(_MODELS, rows)
+        "Shares of the rate of the framework alone, called by one and by two threads with batches of the size in "
+        "brackets; then the processor time per row (µs), and the share possible with both cores always busy. The "
+        "shares of PT2 are too high: PyTorch holds the interpreter lock during a PT2 program, and the served instances "
+        "are processes ([two bare processes](decisions/0082-check-compiled-programs.md) are faster).\n\n"
+        + table(_MODELS, rows)
     )
 
 
