@@ -82,12 +82,6 @@ class Prediction:
     --------
     >>> from tritonnb import jittered, linear, poisson, simulate
     >>> config = "max_batch_size: 8 dynamic_batching { }"
-    >>> twin = simulate(config, poisson(100, 2, seed=1), jittered(linear(1, 5), sigma=0.1)).twin()
-    >>> prediction = twin.predict(rate=120)
-    >>> prediction.throughput.low < prediction.throughput.value < prediction.throughput.high
-    True
-    >>> from tritonnb import jittered, linear, poisson, simulate
-    >>> config = "max_batch_size: 8 dynamic_batching { }"
     >>> twin = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1)).twin()
     >>> prediction = twin.predict(rate=120)
     >>> prediction.throughput.low < prediction.throughput.value < prediction.throughput.high
