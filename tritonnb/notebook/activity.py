@@ -33,7 +33,7 @@ _MOST_EVENTS = 1_000_000
 INTERVAL_NS = 1_000_000_000
 #: Intervals that are kept, and those that the numbers are computed from.
 KEPT, RECENT = 120, 5
-#: An interval is over so long after its end: the events of an execution follow its end.
+#: How long after its end an interval counts as over: the events of an execution are emitted after it ended.
 _LATE_NS = 100_000_000
 _ARRIVED = RequestArrived.__name__
 _EXECUTED = BatchExecuted.__name__

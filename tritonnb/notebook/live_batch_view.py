@@ -1,4 +1,4 @@
-"""The live batch view: a thread of the view sends what is new ten times a second while anything happens.
+"""The live batch view: a thread of the view sends what is new, ten times a second if every batch can be drawn.
 
 A `BatchTracker` follows the events on the server's loop. The trait ``history`` is what a view shows when it is opened,
 with or without a kernel.
@@ -273,7 +273,7 @@ class LiveBatchView(BatchView):
 
     def _follow(self) -> None:
         sent_ns = saved_ns = read_ns = figure_ns = counted = 0
-        over: int | None = None
+        interval: int | None = None
         unsaved = undrawn = False
         slots: Json = {}
         numbers: Json = {}
@@ -286,8 +286,8 @@ class LiveBatchView(BatchView):
                 except (TritonError, RuntimeError):  # model unloaded or server stopped
                     return
                 read_ns, slots = now, state.get("slot_state", {})
-            was_over, over = over, self._activity.update()
-            if over != was_over or "meta" in state:
+            known_interval, interval = interval, self._activity.update()
+            if interval != known_interval or "meta" in state:
                 known, numbers = numbers, self._recent_numbers()
                 state = {**state, "recent": numbers} if numbers != known else state
             # The idle time of sequences goes on without events.
