@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.compression import choose_encoding, compress, decompress
 
 DATA = b"a body " * 1000
 

@@ -1,4 +1,4 @@
-"""Content encodings of inference requests and responses: gzip and deflate."""
+"""Content encodings of inference requests and responses, gzip and deflate, and the compression of gRPC messages."""
 
 from __future__ import annotations
 
@@ -92,14 +92,21 @@ def choose_encoding(accepted: str | None) -> str:
     return best
 
 
-def compress(body: bytes, encoding: str) -> bytes:
+def compress(body: bytes, encoding: str, level: int = zlib.Z_DEFAULT_COMPRESSION) -> bytes:
     """Encode a body with ``gzip`` or ``deflate``.
 
     The window is as large as the body needs: zlib clears the whole window, which takes longer than a short body.
+
+    Parameters
+    ----------
+    body : bytes
+    encoding : str
+    level : int, optional
+        From 1 (fast) to 9 (small); by default that of zlib, as on Triton.
     """
     bits = min(zlib.MAX_WBITS, max(_MIN_WBITS, (len(body) + _LOOKAHEAD).bit_length()))
-    level = min(zlib.DEF_MEM_LEVEL, bits - 7)  # the tables that belong to the window
-    stream = zlib.compressobj(wbits=bits + _GZIP_HEADER * (encoding == "gzip"), memLevel=level)
+    memory = min(zlib.DEF_MEM_LEVEL, bits - 7)  # zlib's ``memLevel``: the size of the tables that belong to the window
+    stream = zlib.compressobj(level, wbits=bits + _GZIP_HEADER * (encoding == "gzip"), memLevel=memory)
     return stream.compress(body) + stream.flush()
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError
+from tritonnb.endpoints.compression import decompress
 from tritonnb.endpoints.http import json_reader
-from tritonnb.endpoints.http.compression import decompress
 from tritonnb.endpoints.http.request_reader import header_length
 
 #: Seconds after its START during which a sequence is kept although its replica does not report it yet.

@@ -16,7 +16,7 @@ from tornado import httputil
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length

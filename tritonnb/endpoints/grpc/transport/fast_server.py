@@ -8,7 +8,6 @@ HTTP/2*: unary and streaming calls, compression, deadlines, and cancellation. TL
 from __future__ import annotations
 
 import asyncio
-import gzip
 import re
 import struct
 import time
@@ -23,6 +22,7 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.busy_poll import BusyPoller
+from tritonnb.endpoints.compression import compress
 from tritonnb.endpoints.endpoint import listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
@@ -243,7 +243,7 @@ class _Call:
     def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, bytes]:
         """Return the header block of the response, and the message with its prefix."""
         if self._wants_gzip:
-            compressed = gzip.compress(b"".join(message), 1)
+            compressed = compress(b"".join(message), "gzip", 1)
             return _HEAD_GZIP, _PREFIX.pack(1, len(compressed)) + compressed
         return _HEAD, b"".join((_PREFIX.pack(0, sum(map(len, message))), *message))
 
