@@ -154,6 +154,8 @@ def process(
             _wait_until_ready(running, url + ready, log.name)
             yield url
         finally:
+            if running.poll() is not None:
+                print(f"{command!r} ended with {running.returncode}:\n{Path(log.name).read_text()[-2000:]}")
             running.terminate()
             running.wait(timeout=60)
             _end_children(running.pid)
