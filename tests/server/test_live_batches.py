@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,3 +101,24 @@ def test_reason_states_by_how_much_a_batch_was_late() -> None:
     (request,) = rec.requests
     assert sent.facts["waited_ns"] + sent.facts["late_ns"] == pytest.approx(sent.time_ns - request.queued_ns, abs=1e5)
     assert rec.batches[0].why.endswith(" later, because Python was busy")
+
+
+LATE = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        output = pb_utils.Tensor("Y", pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy())
+        sender.send(pb_utils.InferenceResponse([output]), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        time.sleep(0.2)
+"""
+
+
+def test_recording_has_the_end_of_an_execution_after_the_last_response(write_model: Callable[..., Path]) -> None:
+    with Server(write_model("late", LATE, "model_transaction_policy { decoupled: true }"), port=None) as server:
+        with server.record() as rec:
+            server["late"].infer_all(X=np.ones((1, 1), np.float32))
+        (batch,) = rec.batches
+        assert batch.exec_end_ns - batch.exec_start_ns >= 200e6

@@ -10,20 +10,22 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.events import BatchExecuted, BatchSent
 from tritonnb.core.failures import with_short_tracebacks
-from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.core.packed_events import Packed, positions, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import REPLACED, BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.server.inference import Submitter
+from tritonnb.telemetry.stream import EventStream
 
 T = TypeVar("T")
 
@@ -31,6 +33,8 @@ T = TypeVar("T")
 REPORT_INTERVAL_S = 1.0
 #: Seconds after which a server that starts reports the models that it still loads.
 REPORT_LOADING_AFTER_S = 10.0
+#: Seconds that a recording waits at most for the batches in execution.
+_LONGEST_WAIT_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +178,8 @@ class BackgroundServer:
     def record(self) -> Iterator[Recording]:
         """Record the events of a ``with`` block.
 
-        The recording is filled when the block ends.
+        The recording is filled when the block ends, and at most a second later: the execution of a generator ends after
+        its last response.
 
         Examples
         --------
@@ -194,6 +199,7 @@ class BackgroundServer:
         try:
             yield recording
         finally:
+            self.run(_wait_for_executions(self.engine.stream, events))
             self.call(self.engine.stream.detach, events.append)
             recording.fill(map(unpack, events), self.call(self.engine.configs))
 
@@ -261,6 +267,29 @@ async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
         await endpoints.start(engine, options)
     finally:
         await endpoints.stop(0)
+
+
+async def _wait_for_executions(stream: EventStream, events: Sequence[Packed]) -> None:
+    """Wait until the batches that were sent so far are executed; ``events`` are those of the stream."""
+    executing = _batches_of(BatchSent, events) - _batches_of(BatchExecuted, events)
+    executed = asyncio.Event()
+
+    def follow(packed: Packed) -> None:
+        executing.difference_update(_batches_of(BatchExecuted, [packed]))
+        if not executing:
+            executed.set()
+
+    if executing:
+        stream.attach(follow)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(executed.wait(), _LONGEST_WAIT_S)
+        stream.detach(follow)
+
+
+def _batches_of(kind: type[BatchSent | BatchExecuted], events: Iterable[Packed]) -> set[Packed]:
+    """Return model, version and number of the batches with an event."""
+    at = positions(kind)
+    return {(packed[at.model], packed[at.version], packed[at.batch]) for packed in events if packed[0] == kind.__name__}
 
 
 async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
