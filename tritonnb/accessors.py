@@ -17,7 +17,7 @@ ACCESSORS = {
     },
     "tritonnb.recording.twin:Twin": {
         "plot": Accessor("tritonnb.figures.twin:draw"),
-        "plan": Accessor("tritonnb.recording.plan:plan"),
+        "plan": Accessor("tritonnb.recording.plan_search:plan"),
         "verify": Accessor("tritonnb.profile.verify:verify"),
     },
     "tritonnb.recording.plan:Plan": {"export": Accessor("tritonnb.scale.plan_files:export")},

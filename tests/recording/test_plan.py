@@ -15,7 +15,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.recording.constraint import Constraint
-from tritonnb.recording.plan import GROUP, Plan
+from tritonnb.recording.plan import Plan
+from tritonnb.recording.plan_search import GROUP
 from tritonnb.recording.prediction import rate_of, resampled_arrivals
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'
@@ -153,6 +154,14 @@ def test_plan_names_the_stalls_that_violate_the_constraint() -> None:
     stalled = tnb.simulate(CONFIG, [(20_000 * number, 1) for number in range(80)], lambda _: next(times_ns))
     with pytest.raises(tnb.TritonError, match=r"an execution alone takes 5\.00 .*ms; stalls: 3, of 200\.0, 200\.0"):
         stalled.twin().plan("p99 < 50 ms", rate=10, max_batch_size=[1])
+
+
+def test_constraint_that_holds_in_a_part_of_the_simulations_is_refused() -> None:
+    """One of 120 executions takes longer: at times that is one request of a hundred, at times not."""
+    times_ns = itertools.cycle([5_000_000] * 119 + [205_000_000])
+    stalled = tnb.simulate(CONFIG, [(20_000 * number, 1) for number in range(2400)], lambda _: next(times_ns))
+    with pytest.raises(tnb.TritonError, match=r"expected a combination with p99 < 50 ms, got none of .*; stalls: 18"):
+        stalled.twin().plan("p99 < 50 ms", rate=300, max_batch_size=[1, 2])
 
 
 @pytest.mark.parametrize(
