@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import get_args, get_type_hints
 
 import tritonnb
@@ -29,12 +32,11 @@ def returned_classes() -> list[type]:
         Sorted by name. Found through return annotations, from class to class.
     """
     waiting = [item for item in public_objects().values() if inspect.isclass(item) or inspect.isfunction(item)]
-    names = _all_classes()
     known = {item for item in waiting if inspect.isclass(item)}
     returned: set[type] = set()
     while waiting:
         for function in _functions(waiting.pop()):
-            new = set(_classes(_return_annotation(function, names))) - known
+            new = set(_classes(_return_annotation(function))) - known
             known |= new
             returned |= new
             waiting += new
@@ -73,18 +75,26 @@ def _functions(item: object) -> Iterator[Callable[..., object]]:
             yield function
 
 
-def _return_annotation(function: Callable[..., object], names: dict[str, type]) -> object:
-    """Return the type that a function returns; ``names`` has those that its module imports for type checking only."""
+def _return_annotation(function: Callable[..., object]) -> object:
+    """Return the type that a function returns."""
+    function = inspect.unwrap(function)
     try:
-        return get_type_hints(function, {**names, **inspect.unwrap(function).__globals__}).get("return")
+        names = {**_imported_for_type_checking(function.__module__), **function.__globals__}
+        return get_type_hints(function, names).get("return")
     except NameError:  # a class of an optional package
         return None
 
 
-def _all_classes() -> dict[str, type]:
-    """Return the classes in all modules of this package that are imported, by name."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("tritonnb.")]
-    return {name: item for module in modules for name, item in vars(module).items() if inspect.isclass(item)}
+@cache
+def _imported_for_type_checking(module: str) -> dict[str, object]:
+    """Return what a module of this package imports for type checking only, by name."""
+    blocks = [node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.If)]
+    names: dict[str, object] = {}
+    for node in (node for block in blocks for node in block.body):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tritonnb."):
+            imported = importlib.import_module(node.module or "")
+            names |= {alias.name: getattr(imported, alias.name) for alias in node.names}
+    return names
 
 
 def _classes(annotation: object) -> Iterator[type]:

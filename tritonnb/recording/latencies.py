@@ -28,6 +28,16 @@ class SimulatedLatencies:
         Of each batch, in the order in which they were sent.
     refused : int
         Number of requests that did not run.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> arrivals = [tnb.Arrival(ms=ms) for ms in (0, 1, 2)]
+    >>> times = tnb.simulate("max_batch_size: 4 dynamic_batching { }", arrivals, tnb.fixed(5), keep="latencies")
+    >>> times.batch_size, times.latency_ns / 1e6
+    (array([1, 2]), array([5., 9., 8.]))
+    >>> times.received_between(0, 1_000_000)
+    <Latencies of 1 requests in 1 batches>
     """
 
     serial: Integers
