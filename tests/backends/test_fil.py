@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightgbm
 import numpy as np
 import pytest
-import treelite
-import xgboost
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
-from sklearn.ensemble import RandomForestClassifier
 
 from tests.backends.framework_checks import BAD_FILES, Breakage, check_refusal, parameters
 from tests.backends.models import Loaded, config_of, request
 from tests.backends.serving import check_batches, one_batch, write_config
+from tests.lazy_import import LazyModule
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.model_zoo import digits_trees
 
+if TYPE_CHECKING:
+    import lightgbm
+    import treelite
+    import xgboost
+    from sklearn import datasets, ensemble
+else:
+    lightgbm, treelite, xgboost = map(LazyModule, ("lightgbm", "treelite", "xgboost"))
+    datasets, ensemble = map(LazyModule, ("sklearn.datasets", "sklearn.ensemble"))
+
 #: Predictions equal the library's own up to this difference.
 TOLERANCE = 1e-6
 FIL = {"model_type": "xgboost_ubj", "is_classifier": "true"}
-CANCER, CANCER_CLASSES = load_breast_cancer(return_X_y=True)
-DIGITS, DIGITS_CLASSES = load_digits(return_X_y=True)
-DIABETES, DIABETES_VALUES = load_diabetes(return_X_y=True)
-CANCER, DIGITS, DIABETES = (array.astype(np.float32) for array in (CANCER, DIGITS, DIABETES))
+CANCER, DIGITS, DIABETES = "breast_cancer", "digits", "diabetes"
+
+
+@functools.cache
+def data(dataset: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and the targets of a data set of scikit-learn."""
+    rows, targets = getattr(datasets, f"load_{dataset}")(return_X_y=True)
+    return rows.astype(np.float32), targets
+
+
+def rows_of(dataset: str) -> np.ndarray:
+    return data(dataset)[0]
 
 
 def tensors(features: int, outputs: int) -> str:
@@ -39,10 +53,12 @@ def tensors(features: int, outputs: int) -> str:
 
 
 def xgboost_model(
-    name: str, estimator: Any = None, features: np.ndarray = CANCER, targets: np.ndarray = CANCER_CLASSES
+    name: str, estimator: str = "XGBClassifier", dataset: str = CANCER, outputs: int = 1
 ) -> Callable[[Path], Callable[..., Any]]:
     def write(directory: Path) -> Callable[..., Any]:
-        model = (estimator or xgboost.XGBClassifier)(n_estimators=8, max_depth=3, n_jobs=1).fit(features, targets)
+        rows, targets = data(dataset)
+        targets = targets if outputs == 1 else np.stack([targets] * outputs, axis=1)
+        model = getattr(xgboost, estimator)(n_estimators=8, max_depth=3, n_jobs=1).fit(rows, targets)
         (directory / "1").mkdir(parents=True)
         model.save_model(directory / "1" / name)
         return model.predict_proba if hasattr(model, "predict_proba") else model.predict
@@ -50,11 +66,9 @@ def xgboost_model(
     return write
 
 
-def lightgbm_model(
-    features: np.ndarray = CANCER, targets: np.ndarray = CANCER_CLASSES, **options: Any
-) -> Callable[[Path], Callable[..., Any]]:
+def lightgbm_model(dataset: str = CANCER, **options: Any) -> Callable[[Path], Callable[..., Any]]:
     def write(directory: Path) -> Callable[..., Any]:
-        model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1, n_jobs=1, **options).fit(features, targets)
+        model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1, n_jobs=1, **options).fit(*data(dataset))
         (directory / "1").mkdir(parents=True)
         model.booster_.save_model(directory / "1" / "model.txt")
         return lambda rows: model.booster_.predict(rows)
@@ -63,7 +77,7 @@ def lightgbm_model(
 
 
 def forest(directory: Path) -> Callable[..., Any]:
-    model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(DIGITS, DIGITS_CLASSES)
+    model = ensemble.RandomForestClassifier(5, max_depth=4, random_state=0).fit(*data(DIGITS))
     (directory / "1").mkdir(parents=True)
     treelite.sklearn.import_model(model).serialize(directory / "1" / "checkpoint.tl")
     return model.predict_proba
@@ -74,16 +88,16 @@ FORMATS = [
     pytest.param("xgboost_json", xgboost_model("xgboost.json"), CANCER, 2, id="XGBoost, two classes, JSON"),
     pytest.param(
         "xgboost_ubj",
-        xgboost_model("xgboost.ubj", None, DIGITS, DIGITS_CLASSES),
+        xgboost_model("xgboost.ubj", dataset=DIGITS),
         DIGITS,
         10,
         id="XGBoost, ten classes",
     ),
     pytest.param("lightgbm", lightgbm_model(), CANCER, 1, id="LightGBM, two classes"),
-    pytest.param("lightgbm", lightgbm_model(DIGITS, DIGITS_CLASSES), DIGITS, 10, id="LightGBM, ten classes"),
+    pytest.param("lightgbm", lightgbm_model(DIGITS), DIGITS, 10, id="LightGBM, ten classes"),
     pytest.param(
         "lightgbm",
-        lightgbm_model(DIGITS, DIGITS_CLASSES, objective="multiclassova"),
+        lightgbm_model(DIGITS, objective="multiclassova"),
         DIGITS,
         10,
         id="LightGBM, one class against the others",
@@ -92,10 +106,11 @@ FORMATS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "write", "rows", "classes"), FORMATS)
+@pytest.mark.parametrize(("kind", "write", "dataset", "classes"), FORMATS)
 def test_probabilities_equal_the_librarys(
-    tmp_path: Path, kind: str, write: Callable[[Path], Any], rows: np.ndarray, classes: int
+    tmp_path: Path, kind: str, write: Callable[[Path], Any], dataset: str, classes: int
 ) -> None:
+    rows = rows_of(dataset)
     predict = write(tmp_path)
     extra = parameters(model_type=kind, is_classifier="true", predict_proba="true")
     loaded = Loaded(config_of("fil", tensors(rows.shape[1], classes), extra, max_batch_size=64), tmp_path)
@@ -106,19 +121,19 @@ def test_probabilities_equal_the_librarys(
 
 
 def test_regression_equals_the_librarys_prediction(tmp_path: Path) -> None:
-    predict = xgboost_model("xgboost.ubj", xgboost.XGBRegressor, DIABETES, DIABETES_VALUES)(tmp_path)
+    predict = xgboost_model("xgboost.ubj", "XGBRegressor", DIABETES)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="false")
-    (response,) = Loaded(config_of("fil", tensors(10, 1), extra), tmp_path).run(request(input__0=DIABETES[:8]))
+    (response,) = Loaded(config_of("fil", tensors(10, 1), extra), tmp_path).run(request(input__0=rows_of(DIABETES)[:8]))
     # As on Triton, dims of size 1 do not appear in the shape.
     assert response.outputs[0].shape == (8,)
-    np.testing.assert_allclose(response.outputs[0].array.astype(float), predict(DIABETES[:8]), rtol=TOLERANCE)
+    np.testing.assert_allclose(response.outputs[0].array.astype(float), predict(rows_of(DIABETES)[:8]), rtol=TOLERANCE)
 
 
 def test_classifier_outputs_the_class(tmp_path: Path) -> None:
-    predict = xgboost_model("xgboost.json", None, DIGITS, DIGITS_CLASSES)(tmp_path)
+    predict = xgboost_model("xgboost.json", dataset=DIGITS)(tmp_path)
     extra = parameters(model_type="xgboost_json", output_class="true")
-    (response,) = Loaded(config_of("fil", tensors(64, 1), extra), tmp_path).run(request(input__0=DIGITS[:8]))
-    assert response.outputs[0].array.tolist() == predict(DIGITS[:8]).argmax(axis=1).tolist()
+    (response,) = Loaded(config_of("fil", tensors(64, 1), extra), tmp_path).run(request(input__0=rows_of(DIGITS)[:8]))
+    assert response.outputs[0].array.tolist() == predict(rows_of(DIGITS)[:8]).argmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize("threshold", [None, 0.2, 0.9])
@@ -126,7 +141,7 @@ def test_binary_classes_are_separated_at_the_threshold(tmp_path: Path, threshold
     predict = xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="true")
     extra += "" if threshold is None else parameters(threshold=str(threshold))
-    rows = CANCER[:200]
+    rows = rows_of(CANCER)[:200]
     (response,) = Loaded(config_of("fil", tensors(30, 1), extra, max_batch_size=200), tmp_path).run(
         request(input__0=rows)
     )
@@ -142,7 +157,11 @@ def test_requests_over_http_and_grpc_share_batches_with_the_results_of_xgboost(t
     booster.set_param({"nthread": 1})
     extra = parameters(model_type="xgboost_ubj", is_classifier="true", predict_proba="true")
     write_config(tmp_path, "digits_trees", f'backend: "fil" {tensors(64, 10)} {extra} {one_batch(9)}')
-    requests = [{"input__0": DIGITS[:1]}, {"input__0": DIGITS[1:4]}, {"input__0": DIGITS[4:9]}]
+    requests = [
+        {"input__0": rows_of(DIGITS)[:1]},
+        {"input__0": rows_of(DIGITS)[1:4]},
+        {"input__0": rows_of(DIGITS)[4:9]},
+    ]
     check_batches(
         tmp_path,
         "digits_trees",
@@ -163,7 +182,7 @@ def test_requests_over_http_and_grpc_share_batches_with_the_results_of_xgboost(t
 def test_tensors_and_batching_are_completed_from_the_file(
     tmp_path: Path, options: dict[str, Any], outputs: int
 ) -> None:
-    xgboost_model("xgboost.ubj", None, DIGITS, DIGITS_CLASSES)(tmp_path)
+    xgboost_model("xgboost.ubj", dataset=DIGITS)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", **options)
     config = Loaded(config_of("fil", "", extra, max_batch_size=0), tmp_path).config
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (4, True)
@@ -177,9 +196,11 @@ def test_model_without_batching_receives_rows_as_a_dimension(tmp_path: Path) -> 
     predict = xgboost_model("xgboost.ubj")(tmp_path)
     shapes = tensors(30, 1).replace("dims: 30", "dims: [ -1, 30 ]").replace("dims: 1 ", "dims: -1 ")
     extra = parameters(model_type="xgboost_ubj", is_classifier="true", predict_proba="true")
-    (response,) = Loaded(config_of("fil", shapes, extra, max_batch_size=0), tmp_path).run(request(input__0=CANCER[:3]))
+    (response,) = Loaded(config_of("fil", shapes, extra, max_batch_size=0), tmp_path).run(
+        request(input__0=rows_of(CANCER)[:3])
+    )
     np.testing.assert_allclose(
-        response.outputs[0].array.astype(float), predict(CANCER[:3])[:, 1], rtol=0, atol=TOLERANCE
+        response.outputs[0].array.astype(float), predict(rows_of(CANCER)[:3])[:, 1], rtol=0, atol=TOLERANCE
     )
 
 
@@ -188,7 +209,7 @@ def test_request_with_another_number_of_features_is_refused(tmp_path: Path) -> N
     extra = parameters(model_type="xgboost_ubj", is_classifier="true")
     loaded = Loaded(config_of("fil", tensors(-1, 1), extra), tmp_path)
     with pytest.raises(InvalidArgumentError, match=r"input 'input__0' expected shape \[-1,30\], got \[2, 29\]"):
-        loaded.run(request(input__0=CANCER[:2, 1:]))
+        loaded.run(request(input__0=rows_of(CANCER)[:2, 1:]))
 
 
 @pytest.mark.parametrize(("extra", "threads"), [("", 1), (parameters(cpu_nthread="2"), 2)])
@@ -205,7 +226,7 @@ def test_prediction_uses_one_thread_by_default(
         return predict(*args, nthread=1)
 
     monkeypatch.setattr(treelite.gtil, "predict", counting)
-    loaded.run(request(input__0=CANCER[:2]))
+    loaded.run(request(input__0=rows_of(CANCER)[:2]))
     assert counts == [threads]
 
 
@@ -219,9 +240,9 @@ def test_prediction_respects_the_thread_limit_of_openmp(tmp_path: Path, monkeypa
             raise treelite.TreeliteError("too many threads")
         return predict(*args, nthread=nthread)
 
-    (expected,) = loaded.run(request(input__0=CANCER[:2]))
+    (expected,) = loaded.run(request(input__0=rows_of(CANCER)[:2]))
     monkeypatch.setattr(treelite.gtil, "predict", limited)
-    (response,) = loaded.run(request(input__0=CANCER[:2]))
+    (response,) = loaded.run(request(input__0=rows_of(CANCER)[:2]))
     np.testing.assert_array_equal(response.outputs[0].array, expected.outputs[0].array)
 
 
@@ -234,7 +255,7 @@ def test_prediction_error_fails_the_batch(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(treelite.gtil, "predict", failing)
     with pytest.raises(InternalError, match="model 'm': treelite failed: no memory"):
-        loaded.run(request(input__0=CANCER[:2]))
+        loaded.run(request(input__0=rows_of(CANCER)[:2]))
 
 
 def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -337,8 +358,7 @@ def test_model_that_cannot_run_is_refused(
 
 
 def test_torchscript_model_with_several_targets_is_refused(tmp_path: Path) -> None:
-    targets = np.stack([DIABETES_VALUES, DIABETES_VALUES], axis=1)
-    xgboost_model("xgboost.ubj", xgboost.XGBRegressor, DIABETES, targets)(tmp_path)
+    xgboost_model("xgboost.ubj", "XGBRegressor", DIABETES, outputs=2)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="false")
     with pytest.raises(UnsupportedError, match="model 'm': Multi-target model not supported"):
         Loaded(config_of("fil", tensors(10, 2), extra), tmp_path)

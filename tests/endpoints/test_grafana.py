@@ -13,17 +13,22 @@ import re
 import shutil
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.endpoints.test_metrics import FakeNvml
+from tests.lazy_import import LazyModule
 from tritonnb.endpoints.metrics import system
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.server import Server
+
+if TYPE_CHECKING:
+    import jsonschema
+else:
+    jsonschema = LazyModule("jsonschema")
 
 HERE = Path(__file__).parent
 DASHBOARD = json.loads((HERE.parents[1] / "docs" / "grafana.json").read_text("utf-8"))

@@ -15,24 +15,14 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
-import openai
 import pytest
-from openai.types import (
-    Completion,
-    CreateEmbeddingResponse,
-    completion_create_params,
-    embedding_create_params,
-)
-from openai.types import Model as ModelType
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.chat import completion_create_params as chat_create_params
-from pydantic import BaseModel
 from tornado.iostream import StreamClosedError
 
 from tests.endpoints.tiny_gpt import write_repository
+from tests.lazy_import import LazyModule
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.errors import OpenAiError
@@ -42,6 +32,12 @@ from tritonnb.endpoints.openai.handlers import CompletionsHandler
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.server.server import Server
+
+if TYPE_CHECKING:
+    import openai
+    from pydantic import BaseModel
+else:
+    openai = LazyModule("openai")
 
 pytestmark = pytest.mark.slow
 
@@ -103,20 +99,20 @@ CHATTED = {"model": MODEL, "messages": CHAT, "seed": 1, "max_tokens": 5}
 @pytest.mark.parametrize(
     ("path", "body", "kind"),
     [
-        ("completions", COMPLETION, Completion),
-        ("completions", {**COMPLETION, "n": 2, "logprobs": 2, "echo": True, "stop": ["x", "y"]}, Completion),
-        ("completions", {**COMPLETION, "prompt": ["a", "b"], "top_p": 0.9, "user": "me"}, Completion),
-        ("chat/completions", CHATTED, ChatCompletion),
-        ("chat/completions", {**CHATTED, "n": 2, "logprobs": True, "top_logprobs": 2}, ChatCompletion),
-        ("chat/completions", {"model": MODEL, "messages": CHAT, "max_completion_tokens": 3}, ChatCompletion),
-        ("embeddings", {"model": "letters", "input": "abc"}, CreateEmbeddingResponse),
+        ("completions", COMPLETION, "Completion"),
+        ("completions", {**COMPLETION, "n": 2, "logprobs": 2, "echo": True, "stop": ["x", "y"]}, "Completion"),
+        ("completions", {**COMPLETION, "prompt": ["a", "b"], "top_p": 0.9, "user": "me"}, "Completion"),
+        ("chat/completions", CHATTED, "chat.ChatCompletion"),
+        ("chat/completions", {**CHATTED, "n": 2, "logprobs": True, "top_logprobs": 2}, "chat.ChatCompletion"),
+        ("chat/completions", {"model": MODEL, "messages": CHAT, "max_completion_tokens": 3}, "chat.ChatCompletion"),
+        ("embeddings", {"model": "letters", "input": "abc"}, "CreateEmbeddingResponse"),
     ],
     ids=["completion", "choices", "prompts", "chat", "chat logprobs", "chat limit", "embedding"],
 )
 def test_response_conforms_to_the_openai_packages_types(
-    server: Server, path: str, body: dict[str, Any], kind: type[BaseModel]
+    server: Server, path: str, body: dict[str, Any], kind: str
 ) -> None:
-    answer = body_of(post(f"{server.url}/v1/{path}", body), kind)
+    answer = body_of(post(f"{server.url}/v1/{path}", body), type_named(f"openai.types.{kind}"))
     choices = getattr(answer, "choices", [])
     assert len(choices) in (0, body.get("n", 1) * (len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1))
     for choice in choices:
@@ -145,13 +141,13 @@ def test_model_receives_the_parameters_of_the_client_and_a_token_limit(client: o
 @pytest.mark.parametrize(
     ("path", "body", "kind"),
     [
-        ("completions", {**COMPLETION, "n": 2, "logprobs": 1}, Completion),
-        ("chat/completions", {**CHATTED, "n": 2, "logprobs": True}, ChatCompletionChunk),
+        ("completions", {**COMPLETION, "n": 2, "logprobs": 1}, "Completion"),
+        ("chat/completions", {**CHATTED, "n": 2, "logprobs": True}, "chat.ChatCompletionChunk"),
     ],
     ids=["completion", "chat"],
 )
 def test_every_chunk_of_a_stream_conforms_to_the_openai_types(
-    server: Server, path: str, body: dict[str, Any], kind: type[BaseModel]
+    server: Server, path: str, body: dict[str, Any], kind: str
 ) -> None:
     asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
     status, raw = post(f"{server.url}/v1/{path}", asked)
@@ -161,7 +157,7 @@ def test_every_chunk_of_a_stream_conforms_to_the_openai_types(
     documents = [json.loads(event.removeprefix("data: ")) for event in events]
     assert all("usage" in document for document in documents)
     for document in documents:
-        check_chunk(document, kind)
+        check_chunk(document, type_named(f"openai.types.{kind}"))
     *parts, last = documents
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 10)
     assert all(part["usage"] is None for part in parts)
@@ -172,28 +168,27 @@ def test_every_chunk_of_a_stream_conforms_to_the_openai_types(
 
 def check_chunk(document: dict[str, Any], kind: type[BaseModel]) -> None:
     """Check a chunk; the package has no type for those of completions, whose ``finish_reason`` may be null."""
-    if kind is Completion:
+    if kind is openai.types.Completion:
         choices = [{**choice, "finish_reason": choice["finish_reason"] or "stop"} for choice in document["choices"]]
         document = {**document, "choices": choices}
     body_of((200, json.dumps(document).encode()), kind)
 
 
-def type_named(name: str) -> type[BaseModel]:
+def type_named(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
-    found: type[BaseModel] = getattr(importlib.import_module(module), attribute)
-    return found
+    return getattr(importlib.import_module(module), attribute)
 
 
 @pytest.mark.parametrize(
-    ("path", "parameters"),
+    ("path", "kind"),
     [
-        ("/v1/completions", completion_create_params.CompletionCreateParamsStreaming),
-        ("/v1/chat/completions", chat_create_params.CompletionCreateParamsStreaming),
-        ("/v1/embeddings", embedding_create_params.EmbeddingCreateParams),
+        ("/v1/completions", "completion_create_params.CompletionCreateParamsStreaming"),
+        ("/v1/chat/completions", "chat.completion_create_params.CompletionCreateParamsStreaming"),
+        ("/v1/embeddings", "embedding_create_params.EmbeddingCreateParams"),
     ],
 )
-def test_every_field_of_the_openai_package_is_read_ignored_or_refused(path: str, parameters: Any) -> None:
-    fields = ROUTES[path]
+def test_every_field_of_the_openai_package_is_read_ignored_or_refused(path: str, kind: str) -> None:
+    fields, parameters = ROUTES[path], type_named(f"openai.types.{kind}")
     documented = {name for base in parameters.__mro__ for name in getattr(base, "__annotations__", {})}
     documented |= set(get_type_hints(parameters))
     assert fields.known | fields.unsupported.keys() == documented | fields.extensions
@@ -225,7 +220,7 @@ def test_documented_fields_and_types_match_the_endpoint(server: Server, path: st
 def test_model_list_contains_language_and_embedding_models(client: openai.OpenAI) -> None:
     assert {model.id for model in client.models.list()} == {MODEL, "tiny_gpt_static", "letters", "plain"}
     assert client.models.retrieve(MODEL).owned_by == "tritonnb"
-    ModelType.model_validate(client.models.retrieve(MODEL).model_dump(), strict=True)
+    openai.types.Model.model_validate(client.models.retrieve(MODEL).model_dump(), strict=True)
     with pytest.raises(openai.NotFoundError) as refused:
         client.models.retrieve("nothing")
     assert refused.value.code == "model_not_found"

@@ -6,13 +6,18 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import pytest
 
+from tests.lazy_import import LazyModule
 from tritonnb.endpoints.http.routes import V2_ROUTES, find_route
 from tritonnb.server.server import Server
+
+if TYPE_CHECKING:
+    import jsonschema
+else:
+    jsonschema = LazyModule("jsonschema")
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -7,18 +7,24 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 import torch
-import xgboost
 from tritonclient import http
 
+from tests.lazy_import import LazyModule
 from tritonnb.model_zoo import accumulator, dense, magika, materialize
 from tritonnb.model_zoo.digits import held_out
 from tritonnb.server.server import Server
+
+if TYPE_CHECKING:
+    import xgboost
+else:
+    xgboost = LazyModule("xgboost")
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import pytest
 import yaml
 
+from tests.lazy_import import LazyModule
 from tritonnb.cli.main import main
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.scale.manifests import (
@@ -27,6 +27,11 @@ from tritonnb.scale.manifests import (
     serve_config,
 )
 from tritonnb.scale.yaml import write_documents
+
+if TYPE_CHECKING:
+    import jsonschema
+else:
+    jsonschema = LazyModule("jsonschema")
 
 #: What the platforms document about the kinds that are written here; unknown fields are refused.
 SCHEMAS = json.loads((Path(__file__).parent / "kinds.schema.json").read_text())
