@@ -6,6 +6,7 @@ from multiprocessing.shared_memory import SharedMemory
 
 import pytest
 from hpack import Encoder
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -230,3 +231,5 @@ class CacheLaws(RuleBasedStateMachine):
 
 
 TestCacheLaws = pytest.mark.timeout(600)(CacheLaws.TestCase)
+#: Fewer than by default: tools/fuzz searches the same histories, guided by coverage.
+TestCacheLaws.settings = settings(max_examples=50, stateful_step_count=40)
