@@ -25,12 +25,11 @@ def isolate(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture
-def write_model(tmp_path: Path) -> Callable[..., Path]:
-    """Write a Python model into a repository in ``tmp_path``; gives the repository."""
+def model_writer(repository: Path) -> Callable[..., Path]:
+    """Return a function that writes a Python model into a repository, and returns the repository."""
 
     def write(name: str, body: str, config: str = "", version: int = 1) -> Path:
-        directory = tmp_path / name / str(version)
+        directory = repository / name / str(version)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "model.py").write_text(body)
         tensors = """
@@ -38,10 +37,16 @@ def write_model(tmp_path: Path) -> Callable[..., Path]:
             output { name: "Y" data_type: TYPE_FP32 dims: 1 }
         """
         text = f'backend: "python" max_batch_size: 8 {tensors} {config}'
-        (tmp_path / name / "config.pbtxt").write_text(text)
-        return tmp_path
+        (repository / name / "config.pbtxt").write_text(text)
+        return repository
 
     return write
+
+
+@pytest.fixture
+def write_model(tmp_path: Path) -> Callable[..., Path]:
+    """Write a Python model into a repository in ``tmp_path``; gives the repository."""
+    return model_writer(tmp_path)
 
 
 def python_model(expression: str) -> str:

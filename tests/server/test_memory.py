@@ -20,7 +20,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
-from tests.server.conftest import python_model
+from tests.server.conftest import model_writer, python_model
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
 from tritonnb.server.server import Server
@@ -71,8 +71,9 @@ ensemble_scheduling {
 """
 
 
-@pytest.fixture
-def server(write_model: Callable[..., Path]) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    write_model = model_writer(tmp_path_factory.mktemp("models"))
     write_model("one", python_model("x + 1"))
     write_model("asks", ASKS)
     write_model("refuses", REFUSES)
@@ -88,8 +89,17 @@ def server(write_model: Callable[..., Path]) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[None]:
+    """Spare the collections of each test the objects of all imported modules."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def cycles() -> Iterator[Callable[[], int]]:
+def cycles(frozen: None) -> Iterator[Callable[[], int]]:
     """Count the requests that only the garbage collector would free."""
     gc.collect()
     gc.freeze()  # only what is allocated from now on is searched for cycles
@@ -104,7 +114,6 @@ def cycles() -> Iterator[Callable[[], int]]:
     yield leaked_requests
     gc.garbage.clear()
     gc.enable()
-    gc.unfreeze()
 
 
 def in_process(server: Server, model: str, rows: int) -> None:
@@ -190,6 +199,7 @@ def test_refused_request_is_not_part_of_a_reference_cycle(
     assert cycles() == 0
 
 
+@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
 def test_model_that_fails_to_initialize_is_freed_immediately(
     tmp_path: Path, write_model: Callable[..., Path], fault: str
