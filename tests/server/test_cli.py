@@ -22,10 +22,30 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES, python_model
-from tests.server.serve_process import Process, serving, write_held, x_input
+from tests.server.serve_process import FREE_PORTS, Process, serving, write_held, x_input
+from tritonnb.cli import serve
+from tritonnb.cli.main import main
 from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> Callable[..., tuple[int, str]]:
+    """Run ``tritonnb serve`` in this process until it refuses to serve; return its exit status and what it wrote."""
+    monkeypatch.setattr(serve, "_stop_signals", lambda: None)
+    monkeypatch.setattr(serve, "write_log", lambda settings: None)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        try:
+            status = main(["serve", *FREE_PORTS, *arguments])
+        except SystemExit as end:  # of the parser
+            status = int(end.code or 0)
+        return status, capsys.readouterr().err + caplog.text
+
+    return run
 
 
 STOPS = """
@@ -81,16 +101,18 @@ def test_failing_model_ends_the_server_by_default(write_model: Callable[..., Pat
         assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
 
 
-def test_missing_repository_is_an_error() -> None:
-    with serving("--model-repository=/nowhere") as process:
-        assert process.exit_status() == 1
-    assert "'/nowhere' is not a directory" in process.log
+def test_missing_repository_is_an_error(refused: Callable[..., tuple[int, str]]) -> None:
+    status, log = refused("--model-repository=/nowhere")
+    assert status == 1
+    assert "'/nowhere' is not a directory" in log
 
 
-def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]) -> None:
-    with serving("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops") as process:
-        assert process.exit_status() == 1
-    assert "--backend-config option format is" in process.log
+def test_backend_settings_reach_the_backend(
+    write_model: Callable[..., Path], refused: Callable[..., tuple[int, str]]
+) -> None:
+    status, log = refused("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops")
+    assert status == 1
+    assert "--backend-config option format is" in log
 
 
 CRASHES = """
@@ -121,12 +143,14 @@ def test_crash_of_a_model_isolated_by_flag_fails_only_its_request(write_model: C
                 assert client.infer("crashes", [tensor]).as_numpy("Y").tolist() == [[0.0]]
 
 
-def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]) -> None:
+def test_strict_configuration_requires_a_file(
+    write_model: Callable[..., Path], refused: Callable[..., tuple[int, str]]
+) -> None:
     repository = write_model("m", python_model("x"))
     (repository / "m" / "config.pbtxt").unlink()
-    with serving("--model-repository", str(repository), "--disable-auto-complete-config") as process:
-        assert process.exit_status() == 1
-    assert "Poll failed for model directory 'm': failed to open text file for read" in process.log
+    status, log = refused("--model-repository", str(repository), "--disable-auto-complete-config")
+    assert status == 1
+    assert "Poll failed for model directory 'm': failed to open text file for read" in log
 
 
 def test_every_endpoint_is_started_with_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -182,10 +206,12 @@ def test_every_endpoint_is_started_with_its_flags(write_model: Callable[..., Pat
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),
     ],
 )
-def test_invalid_flag_value_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str) -> None:
-    with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
-        assert process.exit_status() in (1, 2)
-    assert complaint in process.log
+def test_invalid_flag_value_is_an_error(
+    write_model: Callable[..., Path], refused: Callable[..., tuple[int, str]], flag: str, complaint: str
+) -> None:
+    status, log = refused(f"--model-repository={write_model('m', python_model('x'))}", flag)
+    assert status in (1, 2)
+    assert complaint in log
 
 
 def test_server_without_its_repository_can_continue_but_is_not_live(tmp_path: Path) -> None:
@@ -196,12 +222,12 @@ def test_server_without_its_repository_can_continue_but_is_not_live(tmp_path: Pa
         assert client.get_server_metadata()["name"] == "triton"
 
 
-def test_taken_port_is_named_with_its_service(tmp_path: Path) -> None:
+def test_taken_port_is_named_with_its_service(tmp_path: Path, refused: Callable[..., tuple[int, str]]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with serving(f"--model-repository={tmp_path}", f"--grpc-port={port}") as process:
-            assert process.exit_status() == 1
-    assert f"failed to start GRPC service: Unavailable - Socket '127.0.0.1:{port}' already in use" in process.log
+        status, log = refused(f"--model-repository={tmp_path}", f"--grpc-port={port}")
+    assert status == 1
+    assert f"failed to start GRPC service: Unavailable - Socket '127.0.0.1:{port}' already in use" in log
 
 
 FLAKY = """
@@ -277,7 +303,7 @@ def test_stopping_server_waits_for_sequences_until_they_were_idle_for_too_long(
         assert "successfully unloaded 'm' version 1" in process.log
 
 
-@pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])
+@pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}", "add_sub"]])
 def test_closed_output_pipe_exits_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
