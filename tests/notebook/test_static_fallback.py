@@ -48,12 +48,6 @@ def test_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: Outpu
 
 
 @pytest.mark.slow
-def test_live_view_shows_batches_of_the_cell_that_stopped_the_server() -> None:
-    *_, (_, still), _ = execute(SERVE, 'server["double"].watch()', f"{TRAFFIC}; server.stop()")
-    assert "100 requests ran in" in still["text/plain"]
-
-
-@pytest.mark.slow
 def test_dashboard_shows_statistics_since_it_was_opened(outputs: Outputs) -> None:
     _, still = outputs["dashboard"]
     assert "100" in still["text/plain"]
@@ -89,15 +83,34 @@ def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: Outp
     assert [text for text in texts if "IPython.core.display" in text or "object at 0x" in text] == []
 
 
+@pytest.fixture(scope="module")
+def outputs_until_the_stop() -> Outputs:
+    sweep = 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4)'
+    cells = {
+        "serve": SERVE,
+        "sweep": f"sweep = {sweep}; sweep",
+        "end": "sweep.wait(); None",
+        "wait": f"{sweep}.wait()",
+        "watch": 'server["double"].watch()',
+        "stop": f"{TRAFFIC}; server.stop()",
+    }
+    return dict(zip(cells, execute(*cells.values()), strict=True))
+
+
 @pytest.mark.slow
-def test_progress_line_of_a_long_call_is_empty_at_its_end() -> None:
-    *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
+def test_progress_line_of_a_long_call_is_empty_at_its_end(outputs_until_the_stop: Outputs) -> None:
+    *lines, _ = outputs_until_the_stop["wait"]
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])
 
 
 @pytest.mark.slow
-def test_displayed_running_sweep_shows_its_result_at_the_end() -> None:
-    sweep = 'sweep = tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4)'
-    _, (shown,), *_ = execute(SERVE, f"{sweep}; sweep", "sweep.wait(); None")
+def test_displayed_running_sweep_shows_its_result_at_the_end(outputs_until_the_stop: Outputs) -> None:
+    (shown,) = outputs_until_the_stop["sweep"]
     assert "configurations tried" not in shown["text/html"]
     assert "<table" in shown["text/html"]
+
+
+@pytest.mark.slow
+def test_live_view_shows_batches_of_the_cell_that_stopped_the_server(outputs_until_the_stop: Outputs) -> None:
+    _, still = outputs_until_the_stop["watch"]
+    assert "100 requests ran in" in still["text/plain"]
