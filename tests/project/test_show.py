@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import nbformat
 import pytest
@@ -38,25 +39,21 @@ def test_notebook_with_live_view_runs_without_messages_of_the_kernel(tmp_path: P
 
 
 @pytest.mark.kernel
-def test_failing_cell_is_reported(tmp_path: Path) -> None:
-    process = run(tmp_path, ["1 / 0"])
-    assert process.returncode == 1
-    assert "ZeroDivisionError" in process.stderr
-
-
-@pytest.mark.kernel
-def test_cells_are_shown_as_they_complete(tmp_path: Path) -> None:
+def test_cells_are_shown_as_they_complete_until_one_fails(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
-    cells = ["import os\nos.mkfifo('fifo')\nprint('first')", "open('fifo').read()\nprint('second')"]
-    with subprocess.Popen(command(tmp_path, cells), stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    cells = [
+        "from IPython.display import Markdown\nMarkdown('| a | b |')",
+        "import os\nos.mkfifo('fifo')\nprint('first')",
+        "open('fifo').read()\nprint('second')",
+        "1 / 0",
+        "print('third')",
+    ]
+    with subprocess.Popen(command(tmp_path, cells), stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
-        assert next(line for line in process.stdout if line.strip()) == "    first\n"
-        fifo.write_text("the second cell may end")
-        assert "    second" in process.stdout.read().splitlines()
-    assert process.returncode == 0
-
-
-@pytest.mark.kernel
-def test_markdown_is_shown_as_its_text(tmp_path: Path) -> None:
-    process = run(tmp_path, ["from IPython.display import Markdown\nMarkdown('| a | b |')"])
-    assert "    | a | b |" in process.stdout.splitlines()
+        assert process.stderr is not None
+        lines = (line for line in process.stdout if line.strip())
+        assert [next(lines), next(lines)] == ["    | a | b |\n", "    first\n"]
+        fifo.write_text("the next cell may end")
+        assert list(lines) == ["    second\n"]
+        assert "ZeroDivisionError" in process.stderr.read()
+    assert process.returncode == 1
