@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +15,21 @@ from tritonnb.notebook.widget_files import join_modules
 
 STATIC = Path(batch_view.__file__).parent / "static"
 MODULES = sorted(STATIC.rglob("*.js"))
+ENTRIES = sorted(STATIC.glob("*/view.js"))
+#: Each in its own worker, which has loaded no other module.
+IMPORT_EACH = """
+import { resolve } from "node:path";
+import { Worker } from "node:worker_threads";
+const source = `const { parentPort, workerData } = require("node:worker_threads");
+import(workerData).then(Object.keys, (error) => [String(error.stack)]).then((names) => parentPort.postMessage(names))`;
+const exported = {};
+for (const file of process.argv.slice(1)) {
+  const worker = new Worker(source, { eval: true, execArgv: [], workerData: resolve(file) });
+  exported[file] = await new Promise((done, fail) => worker.once("message", done).once("error", fail));
+  await worker.terminate();
+}
+console.log(JSON.stringify(exported));
+"""
 IMPORT = re.compile(r'^import \{ ([^}]*) \} from "\.\.?/[\w./]+";\n', re.MULTILINE)
 
 
@@ -25,23 +41,33 @@ def node() -> str:
     return program
 
 
-def load(node: str, directory: Path, file: str) -> str:
-    """Import a module in Node.js; return the names that it exports, or the error."""
-    (directory / "package.json").write_text('{"type": "module"}')
-    code = f"import('./{file}').then((module) => console.log(Object.keys(module).sort().join(' ')))"
-    result = subprocess.run([node, "-e", code], cwd=directory, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or result.stderr
-
-
 def name_of(path: Path) -> str:
     return path.relative_to(STATIC).as_posix()
 
 
+def joined(entry: Path) -> str:
+    return f"joined-{entry.parent.name}.js"
+
+
+@pytest.fixture(scope="module")
+def exported(node: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The names that each module exports, and each joined module, or the error of its import."""
+    directory = tmp_path_factory.mktemp("modules")
+    shutil.copytree(STATIC, directory, dirs_exist_ok=True)
+    (directory / "package.json").write_text('{"type": "module"}')
+    for entry in ENTRIES:
+        (directory / joined(entry)).write_text(join_modules(entry))
+    files = [*map(name_of, MODULES), *map(joined, ENTRIES)]
+    command = [node, "--input-type=module", "-e", IMPORT_EACH, *files]
+    result = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    names: dict[str, list[str]] = json.loads(result.stdout)
+    return names
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 @pytest.mark.slow
-def test_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path) -> None:
-    shutil.copytree(STATIC, tmp_path, dirs_exist_ok=True)
-    assert set(load(node, tmp_path, name_of(path)).split()) == exports(path)
+def test_module_can_be_imported_by_itself(exported: dict[str, list[str]], path: Path) -> None:
+    assert set(exported[name_of(path)]) == exports(path)
 
 
 def exports(path: Path) -> set[str]:
@@ -52,10 +78,9 @@ def exports(path: Path) -> set[str]:
     return names | ({"default"} if re.search(r"^export default ", source, re.MULTILINE) else set())
 
 
-@pytest.mark.parametrize("entry", sorted(STATIC.glob("*/view.js")), ids=name_of)
-def test_joined_module_has_the_exports_of_its_entry(node: str, tmp_path: Path, entry: Path) -> None:
-    (tmp_path / "joined.js").write_text(join_modules(entry))
-    assert set(load(node, tmp_path, "joined.js").split()) == exports(entry)
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_joined_module_has_the_exports_of_its_entry(exported: dict[str, list[str]], entry: Path) -> None:
+    assert set(exported[joined(entry)]) == exports(entry)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
