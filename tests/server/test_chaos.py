@@ -14,7 +14,7 @@ from tritonnb.server.server import Server
 def test_crash_costs_one_batch_and_the_sequences_of_one_instance(tmp_path: Path) -> None:
     before = resources()
     with Server(write_models(tmp_path), port=None, allow_http=False) as server:
-        outcome = chaos(server, crashes=12, seed=1)
+        outcome = chaos(server, crashes=6, seed=1)
     after = resources()
     assert outcome.wrong == 0
     assert outcome.right > 0
