@@ -39,7 +39,7 @@ settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-
 settings.load_profile("tritonnb")
 
 #: A test that uses the fixture has the marker.
-MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "wheel": "build"}
+MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "shared": "kernel", "wheel": "build"}
 
 
 @pytest.hookimpl(wrapper=True)

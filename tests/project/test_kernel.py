@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,26 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
 
+@contextmanager
+def started() -> Iterator[Kernel]:
+    kernel = Kernel()
+    try:
+        yield kernel
+    finally:
+        kernel.close()
+
+
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
-    kernel = Kernel()
-    yield kernel
-    kernel.close()
+    with started() as kernel:
+        yield kernel
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Kernel]:
+    """A kernel for the tests that begin with a new server and change nothing else."""
+    with started() as kernel:
+        yield kernel
 
 
 def interrupted(kernel: Kernel, code: str) -> tuple[str, list[str]]:
@@ -77,11 +93,11 @@ def interrupted(kernel: Kernel, code: str) -> tuple[str, list[str]]:
     return reply["content"].get("ename", ""), shown
 
 
-def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
-    error, _ = interrupted(kernel, "print('busy', flush=True)\nwhile True:\n    pass")
+def test_interrupting_a_cell_leaves_the_server_serving(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
+    error, _ = interrupted(shared, "print('busy', flush=True)\nwhile True:\n    pass")
     assert error == "KeyboardInterrupt"
-    assert kernel.run(ASK) == ANSWER
+    assert shared.run(ASK) == ANSWER
 
 
 GATED = """
@@ -95,44 +111,44 @@ def gated(X: tnb.FP32[1]) -> tnb.FP32[1]:
 """
 
 
-def test_interrupting_a_call_that_waits_for_its_response_leaves_the_server_serving(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
-    kernel.run(GATED)
-    error, _ = interrupted(kernel, "print('busy', flush=True)\nserver['gated'](X=[1.0])")
+def test_interrupting_a_call_that_waits_for_its_response_leaves_the_server_serving(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
+    shared.run(GATED)
+    error, _ = interrupted(shared, "print('busy', flush=True)\nserver['gated'](X=[1.0])")
     assert error == "KeyboardInterrupt"
-    assert kernel.run(ASK) == ANSWER
-    assert kernel.run("gate.set(); server.stop()") == ""
+    assert shared.run(ASK) == ANSWER
+    assert shared.run("gate.set(); server.stop()") == ""
 
 
-def test_waiting_for_a_load_shows_progress_and_an_interrupt_keeps_the_measurements(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
-    error, shown = interrupted(kernel, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
+def test_waiting_for_a_load_shows_progress_and_an_interrupt_keeps_the_measurements(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
+    error, shown = interrupted(shared, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
     assert error == "KeyboardInterrupt"
     progress = [row for row in shown if row]
     assert progress
     assert all(" sent, " in line for line in progress)
     assert shown[-1] == ""
-    assert kernel.run("load.wait(60); print(load.done, load.completed == load.sent)") == "True True\n"
-    assert kernel.run(ASK) == ANSWER
+    assert shared.run("load.wait(60); print(load.done, load.completed == load.sent)") == "True True\n"
+    assert shared.run(ASK) == ANSWER
 
 
-def test_waiting_for_a_finished_load_shows_nothing(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
+def test_waiting_for_a_finished_load_shows_nothing(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
     shown: list[str] = []
     cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'
-    kernel.client.execute_interactive(cell, output_hook=lambda message: shown.append(message["msg_type"]), timeout=60)
+    shared.client.execute_interactive(cell, output_hook=lambda message: shown.append(message["msg_type"]), timeout=60)
     assert "stream" in shown
     assert "display_data" not in shown
 
 
-def test_sweep_shows_one_line_of_plain_text(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
+def test_sweep_shows_one_line_of_plain_text(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
     shown: list[dict[str, Any]] = []
     cell = (
         'sweep = tnb.sweep(server["add_sub"], count=[1, 2], rate=100, requests=40, live=True)\n'
         "print(len(sweep.wait().trials))"
     )
-    kernel.client.execute_interactive(cell, output_hook=shown.append, timeout=60)
+    shared.client.execute_interactive(cell, output_hook=shown.append, timeout=60)
     kinds = [row["msg_type"] for row in shown]
     assert kinds.count("display_data") == 1
     texts = [row["content"]["data"]["text/plain"] for row in shown if "data" in row["content"]]
@@ -140,13 +156,13 @@ def test_sweep_shows_one_line_of_plain_text(kernel: Kernel) -> None:
     assert not any("object" in text for text in texts)
 
 
-def test_rerunning_the_cell_reuses_the_port(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
-    port = int(kernel.run(PORT))
+def test_rerunning_the_cell_reuses_the_port(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
+    port = int(shared.run(PORT))
     for _ in range(3):
-        kernel.run(SERVE.format(port=port))
-        assert kernel.run(ASK) == ANSWER
-        assert int(kernel.run(PORT)) == port
+        shared.run(SERVE.format(port=port))
+        assert shared.run(ASK) == ANSWER
+        assert int(shared.run(PORT)) == port
 
 
 def test_restarting_the_kernel_frees_the_port(kernel: Kernel) -> None:
@@ -158,10 +174,10 @@ def test_restarting_the_kernel_frees_the_port(kernel: Kernel) -> None:
     assert kernel.run(ASK) == ANSWER
 
 
-def test_top_level_await_works(kernel: Kernel) -> None:
-    kernel.run(SERVE.format(port=0))
+def test_top_level_await_works(shared: Kernel) -> None:
+    shared.run(SERVE.format(port=0))
     ask = 'outputs = await server["add_sub"].infer_async(INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])\n'
-    assert kernel.run(ask + 'print(outputs["OUTPUT0"].tolist())') == ANSWER
+    assert shared.run(ask + 'print(outputs["OUTPUT0"].tolist())') == ANSWER
 
 
 def test_nested_event_loops_lose_no_cell(kernel: Kernel) -> None:
