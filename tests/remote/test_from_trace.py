@@ -14,7 +14,7 @@ import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 from tests.remote.traffic import send
 
-REQUESTS = 1000
+REQUESTS = 500
 #: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.
 LOADS = [
     ("one", {"rate": 300}),
@@ -68,11 +68,11 @@ def test_what_if_predicts_a_run_under_another_configuration(
 ) -> None:
     attempts = []
     for _ in range(12):  # until one pair of runs finds the machine equally busy
-        recording, _ = record_load(remote_server, model, REQUESTS // 2, rate=rate)
+        recording, _ = record_load(remote_server, model, REQUESTS, rate=rate)
         with tnb.connect(remote_server.grpc) as remote, remote[model].config as config:
             config.dynamic_batching.max_queue_delay_microseconds = delay_us
             config.apply()
-            actual, _ = record_load(remote_server, model, REQUESTS // 2, rate=rate)
+            actual, _ = record_load(remote_server, model, REQUESTS, rate=rate)
         measured = actual.summary()
         # Other work of the machine changes the execution times between the runs: then with those of the second run.
         for service in (None, actual.service().function):
