@@ -58,6 +58,13 @@ def server_to_kill(
         yield server
 
 
+@pytest.fixture(scope="module", params=SERVERS, ids=["tritonnb", "triton"])
+def surviving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server for the tests that leave its process and its settings as they were."""
+    with server_to_kill(tmp_path_factory.mktemp("surviving"), request.param) as server:
+        yield server
+
+
 def recording(remote: tnb.Remote, kill: Callable[[], None]) -> None:
     with remote.record("one"):
         remote["one"](X=[[1.0]])
@@ -179,30 +186,29 @@ with remote.record("one"):
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_traces_that_a_killed_process_left_on_are_limited_found_and_put_back(tmp_path: Path, triton: bool) -> None:
-    with server_to_kill(tmp_path, triton) as server:
-        with tnb.connect(server.grpc) as remote:
-            before = remote.trace_settings("one")
-        killed(RECORDING, server.grpc)
-        with pytest.warns(UserWarning, match="model 'one' is traced: every request, with its time stamps"):
-            remote = tnb.connect(server.grpc)
-        left = remote.trace_settings("one")
-        assert (left["trace_level"], left["trace_count"]) == (["TIMESTAMPS"], str(TRACE_COUNT))
-        assert remote.restore() == ["model 'one': its trace settings are the server's"]
-        assert remote.trace_settings("one") == before
-        remote.close()
+def test_traces_that_a_killed_process_left_on_are_limited_found_and_put_back(surviving: ServerProcess) -> None:
+    with tnb.connect(surviving.grpc) as remote:
+        before = remote.trace_settings("one")
+    killed(RECORDING, surviving.grpc)
+    with pytest.warns(UserWarning, match="model 'one' is traced: every request, with its time stamps"):
+        remote = tnb.connect(surviving.grpc)
+    left = remote.trace_settings("one")
+    assert (left["trace_level"], left["trace_count"]) == (["TIMESTAMPS"], str(TRACE_COUNT))
+    assert remote.restore() == ["model 'one': its trace settings are the server's"]
+    assert remote.trace_settings("one") == before
+    remote.close()
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_recording_excludes_requests_traced_by_a_killed_recording(tmp_path: Path, triton: bool) -> None:
-    with server_to_kill(tmp_path, triton) as server:
-        killed(RECORDING.replace("print", "remote['one'](X=[[1.0]]); print"), server.grpc)
-        with pytest.warns(UserWarning, match="model 'one' is traced"), tnb.connect(server.grpc) as remote:
-            with remote.record("one") as recording:
-                remote["one"](X=[[1.0], [2.0]])
-        assert [request.size for request in recording.requests] == [2]
+def test_recording_excludes_requests_traced_by_a_killed_recording(surviving: ServerProcess) -> None:
+    killed(RECORDING.replace("print", "remote['one'](X=[[1.0]]); print"), surviving.grpc)
+    with pytest.warns(UserWarning, match="model 'one' is traced"):
+        remote = tnb.connect(surviving.grpc)
+    with remote:
+        with remote.record("one") as recording:
+            remote["one"](X=[[1.0], [2.0]])
+        remote.restore()
+    assert [request.size for request in recording.requests] == [2]
 
 
 APPLYING = """
@@ -215,18 +221,16 @@ with remote["one"].config as config:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_configuration_applied_by_a_killed_process_is_found_and_restored(tmp_path: Path, triton: bool) -> None:
-    with server_to_kill(tmp_path, triton) as server:
-        with tnb.connect(server.http) as remote:
-            before = remote["one"].config.text
-        killed(APPLYING, server.http)
-        with pytest.warns(UserWarning, match="model 'one' runs a configuration that was applied over the network"):
-            remote = tnb.connect(server.http)
-        assert remote["one"].config.dynamic_batching.max_queue_delay_microseconds == 7000
-        assert remote.restore() == ["model 'one': its configuration is the one before"]
-        assert remote["one"].config.text == before
-        remote.close()
+def test_configuration_applied_by_a_killed_process_is_found_and_restored(surviving: ServerProcess) -> None:
+    with tnb.connect(surviving.http) as remote:
+        before = remote["one"].config.text
+    killed(APPLYING, surviving.http)
+    with pytest.warns(UserWarning, match="model 'one' runs a configuration that was applied over the network"):
+        remote = tnb.connect(surviving.http)
+    assert remote["one"].config.dynamic_batching.max_queue_delay_microseconds == 7000
+    assert remote.restore() == ["model 'one': its configuration is the one before"]
+    assert remote["one"].config.text == before
+    remote.close()
 
 
 # --- servers that refuse --------------------------------------------------------------------------
@@ -345,14 +349,14 @@ def test_applying_requires_explicit_model_control(tmp_path: Path, triton: bool) 
 
 
 @pytest.mark.slow
-def test_missing_or_unreadable_trace_file_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("surviving", [False], indirect=True)
+def test_missing_or_unreadable_trace_file_is_an_error(tmp_path: Path, surviving: ServerProcess) -> None:
     with server_to_kill(tmp_path, False, trace=["rate=1"]) as server, tnb.connect(server.http) as remote:
         with pytest.raises(tnb.TritonError, match="start it with --trace-config triton,file=PATH") as refused:
             with remote.record("one"):
                 raise AssertionError("the block must not run")
         assert package_frames(refused.value) == []
-    (tmp_path / "second").mkdir()
-    with server_to_kill(tmp_path / "second", False) as server, tnb.connect(server.http) as remote:
+    with tnb.connect(surviving.http) as remote:
         before = remote.trace_settings("one")
         with pytest.raises(tnb.TritonError, match="pass trace_file= with its path on this machine, or a receiver"):
             with remote.record("one", trace_file="/nowhere/trace.json"):
@@ -363,8 +367,8 @@ def test_missing_or_unreadable_trace_file_is_an_error(tmp_path: Path) -> None:
                     raise AssertionError("the block must not run")
         assert remote.trace_settings("one") == before
         shared = tmp_path / "shared"
-        os.symlink(server.trace_file.parent, shared)
-        with remote.record("one", trace_file=shared / server.trace_file.name) as recording:
+        os.symlink(surviving.trace_file.parent, shared)
+        with remote.record("one", trace_file=shared / surviving.trace_file.name) as recording:
             remote["one"](X=[[1.0]])
         assert len(recording.requests) == 1
 
@@ -391,10 +395,13 @@ def record_elsewhere(remote: tnb.Remote, trace_file: Path, content: str | None) 
     ],
     ids=["nothing there", "another file there"],
 )
-def test_unreadable_traces_are_an_error_with_a_remedy(tmp_path: Path, content: str | None, reason: str) -> None:
+@pytest.mark.parametrize("surviving", [False], indirect=True)
+def test_unreadable_traces_are_an_error_with_a_remedy(
+    tmp_path: Path, surviving: ServerProcess, content: str | None, reason: str
+) -> None:
     elsewhere = tmp_path / "elsewhere" / "trace.json"
     elsewhere.parent.mkdir()
-    with server_to_kill(tmp_path, False) as server, tnb.connect(server.http) as remote:
+    with tnb.connect(surviving.http) as remote:
         before = remote.trace_settings("one")
         with pytest.raises(tnb.TritonError, match=f"counted 1 request, and the server writes .* and {reason}") as error:
             record_elsewhere(remote, elsewhere, content)
