@@ -204,10 +204,10 @@ def test_recording_excludes_requests_traced_by_a_killed_recording(surviving: Ser
     killed(RECORDING.replace("print", "remote['one'](X=[[1.0]]); print"), surviving.grpc)
     with pytest.warns(UserWarning, match="model 'one' is traced"):
         remote = tnb.connect(surviving.grpc)
-    with remote:
-        with remote.record("one") as recording:
-            remote["one"](X=[[1.0], [2.0]])
-        remote.restore()
+    with pytest.warns(UserWarning, match="model 'one' is traced"), remote.record("one") as recording:
+        remote["one"](X=[[1.0], [2.0]])
+    remote.restore()
+    remote.close()
     assert [request.size for request in recording.requests] == [2]
 
 
