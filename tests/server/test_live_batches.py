@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +122,25 @@ def test_recording_has_the_end_of_an_execution_after_the_last_response(write_mod
             server["late"].infer_all(X=np.ones((1, 1), np.float32))
         (batch,) = rec.batches
         assert batch.exec_end_ns - batch.exec_start_ns >= 200e6
+
+
+def test_interrupted_recording_follows_no_more_events(
+    write_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupt comes while the recording waits for the end of the execution."""
+    with Server(write_model("late", LATE, "model_transaction_policy { decoupled: true }"), port=None) as server:
+
+        def interrupt(coroutine: Coroutine[Any, Any, None]) -> None:
+            task = server.call(lambda: asyncio.ensure_future(coroutine))
+            server.call(task.cancel)
+            raise KeyboardInterrupt
+
+        sinks = server.engine.stream._sinks
+        recording = server.record()
+        recording.__enter__()
+        server["late"].infer_all(X=np.ones((1, 1), np.float32))
+        monkeypatch.setattr(server, "run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            recording.__exit__(None, None, None)
+        monkeypatch.undo()
+        assert server.call(lambda: server.engine.stream._sinks) == sinks

@@ -178,8 +178,8 @@ class BackgroundServer:
     def record(self) -> Iterator[Recording]:
         """Record the events of a ``with`` block.
 
-        The recording is filled when the block ends, and at most a second later: the execution of a generator ends after
-        its last response.
+        The recording is filled when the block ends and the batches that were sent are executed, but at most a second
+        after the block: the execution of a generator ends after its last response.
 
         Examples
         --------
@@ -199,8 +199,10 @@ class BackgroundServer:
         try:
             yield recording
         finally:
-            self.run(_wait_for_executions(self.engine.stream, events))
-            self.call(self.engine.stream.detach, events.append)
+            try:
+                self.run(_wait_for_executions(self.engine.stream, events))
+            finally:  # an interrupt ends the wait
+                self.call(self.engine.stream.detach, events.append)
             recording.fill(map(unpack, events), self.call(self.engine.configs))
 
     def recent(self) -> Recording:
@@ -281,9 +283,11 @@ async def _wait_for_executions(stream: EventStream, events: Sequence[Packed]) ->
 
     if executing:
         stream.attach(follow)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(executed.wait(), _LONGEST_WAIT_S)
-        stream.detach(follow)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(executed.wait(), _LONGEST_WAIT_S)
+        finally:
+            stream.detach(follow)
 
 
 def _batches_of(kind: type[BatchSent | BatchExecuted], events: Iterable[Packed]) -> set[Packed]:
