@@ -212,10 +212,11 @@ class _Search:
         """Simulate the result; return nothing if the constraint fails too often, with the spare replicas or without."""
         runs: list[Figures] = []
         for replicas in sorted({needed, needed + self._spare}):
-            runs = []
+            runs, failed = [], 0
             for number in range(_SAMPLES):
                 runs.append(self._simulated(config, replicas, number, _CONFIRMED))
-                if sum(map(self._holds, runs)) + _SAMPLES - len(runs) < _CERTAIN * _SAMPLES:
+                failed += not self._holds(runs[-1])
+                if _SAMPLES - failed < _CERTAIN * _SAMPLES:
                     return []  # the others cannot change that
         return runs
 
