@@ -25,11 +25,10 @@ from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import set_field
-from tritonnb.notebook.config_report import report_on, text_of
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.file_snapshot import FileSnapshot
 from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.served_config import ServedConfig
 from tritonnb.notebook.static_fallback import StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
@@ -135,24 +134,20 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
 
     def __init__(self, model: Model, path: Path | None) -> None:
         self._handle: Model | None = model
-        self._path = path
-        self._file = FileSnapshot.read(self._path)
-        self._running = self._running_config()
-        self._failure = self._failure_of_file()
+        self._served = ServedConfig(model, path)
         self._not_saved: str | None = None
         self._error = ""  # of the last action that failed
-        self._running_text = text_of(self._running, self._file.text, self._checked)
         status = {"busy": "", "outcome": "", "level": "", "outside": False, "loaded": True, "ended": False}
         super().__init__(
             model=model.name,
-            text=self._running_text,
+            text=self._served.text,
             schema=schema(),
-            status={**status, "file": "" if self._path is None else str(self._path)},
+            status={**status, "file": "" if path is None else str(path)},
         )
         self.report = self._report(self.text)
         self._drafts = DraftPreview(self, model)
         self.observe(lambda change: self._drafts.update(self._draft()), "report")
-        if self._running is None:
+        if self._served.config is None:
             self._show_outcome("error", _FAILED)
         self._worker = Worker(f"tritonnb editor {model.name}", self._run, self._poll, _POLL_S)
         self.observe(lambda change: self._submit(self._check), "text")
@@ -284,18 +279,16 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         """Return the edited configuration if it could be applied and differs from the running one."""
         if self.report["effect"] not in ("in place", "reloaded"):
             return None
-        return self._checked(parse_text(self.report["text"]).config)
+        return self._model().check_config(parse_text(self.report["text"]).config)
 
     def _poll(self) -> None:
         """Detect changes of the file and of the running configuration that were made elsewhere."""
         self._drafts.refresh()
-        snapshot = FileSnapshot.read(self._path)
-        if snapshot.stamp != self._file.stamp:
-            outside = snapshot.text != self._file.text and snapshot.text != self.text
-            self._file = snapshot
-            self.status = {**self.status, "outside": outside}
+        served, text_of_file, running_text = self._served, self._served.file.text, self._served.text
+        if served.read_file():
+            self.status = {**self.status, "outside": served.file.text not in (text_of_file, self.text)}
         try:
-            running = self._running_config()
+            is_changed = served.update(self._model())
         except TritonError:
             if self.status["loaded"]:
                 self.status = {**self.status, "loaded": False, "outcome": _UNLOADED, "level": "error"}
@@ -303,48 +296,44 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         if not self.status["loaded"]:
             self.status = {**self.status, "loaded": True, "outcome": "The model is loaded again.", "level": ""}
             self.report = self._report(self.text)
-        if running != self._running:
-            self._failure = self._failure_of_file()
-            untouched = self.text == self._running_text
-            self._running, self._running_text = running, text_of(running, self._file.text, self._checked)
-            if untouched:
-                self.text = self._running_text
+        if is_changed:
+            if self.text == running_text:
+                self.text = served.text
             else:
                 self.report = self._report(self.text)
-            if running is None:
+            if served.config is None:
                 self._show_outcome("error", _FAILED)
             else:
                 self._show_outcome("", "The running configuration was changed elsewhere.")
 
     def _apply(self) -> str:
-        text = self.text
+        text, model = self.text, self._model()
         self.status = {**self.status, "busy": "Applying …", "outcome": "", "level": ""}
         try:
-            config = self._model().config
+            config = model.config
             config.text = text
             effect: str = config.apply()
         except TritonError as error:
-            self._failure = text, error.message
+            self._served.rejected(text, error.message)
             self.report = self._report(self.text)
             raise
         finally:
             self.status = {**self.status, "busy": ""}
-        self._failure = None
-        self._running, self._running_text = self._running_config(), text
+        self._served.applied(model, text)
         self.report = self._report(self.text)
-        added = effect == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(self._running)
+        running = self._served.config
+        added = effect == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(running)
         self._show_outcome("good", _COMPLETED if added else _APPLIED[effect])
         return effect
 
     def _revert(self) -> None:
-        self.text = self._running_text
-        self._show_outcome(
-            "", "Reset to the running configuration." if self._running is not None else "Reset to the file."
-        )
+        self.text = self._served.text
+        source = "file" if self._served.config is None else "running configuration"
+        self._show_outcome("", f"Reset to the {source}.")
 
     def _save(self) -> None:
-        assert self._path is not None
-        text = self.text
+        text, path = self.text, self._served.path
+        assert path is not None
         if self.status["outside"]:
             self.status = {**self.status, "outside": False}
             raise RuntimeError("The file was changed elsewhere and has not been written. Save again to replace it.")
@@ -357,16 +346,16 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
                 f"The file has not been written, since the server would reject it: {problem}. Save again to write it "
                 "nevertheless."
             )
-        backup = write_text(self._path, text)
-        self._file = FileSnapshot.read(self._path)
+        backup = write_text(path, text)
+        self._served.read_file()
         previous = "" if backup is None else f" The previous text is in {backup.name}."
-        self._show_outcome("good", f"Saved to {self._path.name}.{previous}")
+        self._show_outcome("good", f"Saved to {path.name}.{previous}")
 
     def _take_file(self) -> None:
-        self._file = FileSnapshot.read(self._path)
+        self._served.read_file()
         self.status = {**self.status, "outside": False}
-        if self._file.text is not None:
-            self.text = self._file.text
+        if self._served.file.text is not None:
+            self.text = self._served.file.text
             self._show_outcome("", "This is the file's text; it is not applied yet.")
 
     # --- display --------------------------------------------------------------------------------
@@ -379,26 +368,12 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._show_outcome("error", self._error)
 
     def _report(self, text: str) -> Json:
-        return report_on(text, self._checked, self._model().name, self._running, self._running_text, self._failure)
-
-    def _checked(self, config: pb.ModelConfig) -> pb.ModelConfig:
-        return self._model().check_config(config)
+        return self._served.report(self._model(), text)
 
     def _model(self) -> Model:
         if self._handle is None:
             raise RuntimeError("the editor is closed")
         return self._handle
-
-    def _failure_of_file(self) -> tuple[str, str] | None:
-        """Return the file's text and the reason why the model failed to load, or None if it is served."""
-        model = self._model()
-        failure = model.load_failure()
-        return (self._file.text or "", failure) if failure else None
-
-    def _running_config(self) -> Any:
-        """Return the running configuration; None if the model failed to load."""
-        model = self._model()
-        return None if model.load_failure() else model.running_config()
 
 
 def _scheduling(config: Any) -> Any:
