@@ -10,6 +10,7 @@ ACCESSORS = {
         "plot": Accessor("tritonnb.figures.plot:plot", property),
         "view": Accessor("tritonnb.notebook.batch_view:view"),
         "to_html": Accessor("tritonnb.notebook.page:to_html"),
+        "between": Accessor("tritonnb.recording.excerpt:between"),
         "twin": Accessor("tritonnb.recording.twin:twin"),
         "debug": Accessor("tritonnb.recording.debugger:debug"),
         "worksheet": Accessor("tritonnb.teaching.exercises:recorded_worksheet"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.recording.recording import Recording, excerpt
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation.arrivals import Arrival, constant
 from tritonnb.simulation.service import fixed
@@ -87,13 +87,13 @@ def test_figure_has_a_description(config: str, words: str) -> None:
 
 def test_time_range_contains_complete_and_waiting_generations() -> None:
     rec = simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 2, 8, 3)], fixed(1))
-    cut = excerpt(rec, None, 6)  # within the second batch: the fourth prompt still waits
+    cut = rec.between(None, 6)  # within the second batch: the fourth prompt still waits
     assert cut.generations == rec.generations
     assert "at most 8 tokens" in cut.plot.alt("generations")
     ax = rec.plot.generations(end_ms=6).axes[1]
     [waiting] = ax.lines
     assert np.asarray(waiting.get_ydata())[-1] == 1
-    assert excerpt(rec, 12.5, None).generations == rec.generations[-1:]
+    assert rec.between(12.5, None).generations == rec.generations[-1:]
 
 
 #: Times in ms.

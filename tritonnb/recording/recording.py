@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    EnsembleExecuted,
-    Event,
-    RequestArrived,
-    RequestCancelled,
-    RequestRefused,
-    StepSent,
-)
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
@@ -29,9 +17,7 @@ from tritonnb.recording.batches import RequestRecord, batch_rows
 from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
-from tritonnb.recording.generations import Generation
-from tritonnb.recording.recorded_events import EnsembleRequest, RecordedEvents
-from tritonnb.recording.sequences import SlotOccupancy
+from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.recording.summary import as_html, as_text, remarks_of, summary, verdict
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Service
@@ -84,31 +70,10 @@ class Recording(RecordedEvents):
     view: ClassVar[Callable[..., Any]]
     to_html: ClassVar[Callable[..., None]]
     debug: ClassVar[Callable[..., Any]]
+    between: ClassVar[Callable[..., Recording]]
     twin: ClassVar[Callable[..., Any]]
     worksheet: ClassVar[Callable[..., Any]]
     from_trace: ClassVar[Callable[..., Recording]]
-
-    def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Recording:
-        """Return the requests that were in the server during a time range, and their batches.
-
-        Parameters
-        ----------
-        start_ms, end_ms : float, optional
-            Milliseconds from the beginning of the recording; by default its beginning and its end.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If ``start_ms`` is not before ``end_ms``.
-
-        Examples
-        --------
-        >>> from tritonnb import constant, fixed, simulate
-        >>> recording = simulate("max_batch_size: 4", constant(100, 1), fixed(5))
-        >>> len(recording.requests), len(recording.between(0, 500).requests)
-        (100, 51)
-        """
-        return excerpt(self, start_ms, end_ms)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
@@ -333,94 +298,3 @@ class Recording(RecordedEvents):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-class Excerpt(Recording):
-    """The requests that were in the server during a time range of a recording, and their batches.
-
-    Times count from the beginning of the whole recording.
-    """
-
-    def __init__(self, whole: Recording, begin_ns: int, end_ns: int) -> None:
-        self._whole = whole
-        self._begin_ns, self._end_ns = begin_ns, end_ns
-        present = [request for request in whole.requests if self._overlaps(request.received_ns, request.exec_end_ns)]
-        refused = [refusal.serial for refusal in whole.refused if self._overlaps(refusal.received_ns, refusal.time_ns)]
-        self._numbers = {request.batch for request in present}
-        self._serials = {request.serial for request in whole.requests if request.batch in self._numbers} | {*refused}
-        super().__init__(
-            filter(self._includes, whole.events), whole.configs, simulated=whole.simulated, source=whole.source
-        )
-
-    @property
-    def span_ns(self) -> tuple[int, int]:
-        """Begin and end of the time range (monotonic clock, ns)."""
-        return self._begin_ns, self._end_ns
-
-    @property
-    def origin_ns(self) -> int:
-        """The beginning of the whole recording."""
-        return self._whole.origin_ns
-
-    @property
-    def instances(self) -> list[str]:
-        """Instances of the whole recording."""
-        return self._whole.instances
-
-    @cached_property
-    def slot_occupancy(self) -> list[SlotOccupancy]:
-        """Sequences that held a slot during the time range, or waited for one."""
-        occupancies = self._whole.slot_occupancy
-        return [
-            occupancy
-            for occupancy in occupancies
-            if self._overlaps(occupancy.arrived_ns, occupancy.released_ns or self._end_ns)
-        ]
-
-    @cached_property
-    def generations(self) -> list[Generation]:
-        """Generations that were in the server during the time range, with all of their steps."""
-        generations = self._whole.generations
-        return [one for one in generations if self._overlaps(one.arrived_ns, one.free_ns)]
-
-    @cached_property
-    def ensemble_requests(self) -> list[EnsembleRequest]:
-        """Requests of ensembles with a step in the server during the time range."""
-        return [request for request in self._whole.ensemble_requests if self._serials.intersection(request.steps)]
-
-    def _overlaps(self, begin_ns: int, end_ns: int) -> bool:
-        return begin_ns <= self._end_ns and end_ns >= self._begin_ns
-
-    def _includes(self, event: Event) -> bool:
-        if isinstance(event, BatchSent | BatchExecuted):
-            return event.batch in self._numbers
-        if isinstance(event, StepSent):
-            return event.step_serial in self._serials
-        if isinstance(event, EnsembleExecuted):
-            return self._overlaps(event.received_ns, event.time_ns)
-        if isinstance(event, RequestArrived | RequestCancelled | RequestRefused):
-            return event.serial in self._serials
-        return self._overlaps(event.time_ns, event.time_ns)
-
-
-def excerpt(whole: Recording, start_ms: float | None, end_ms: float | None) -> Excerpt:
-    """Return the part between two times, in milliseconds from the beginning; None for the beginning or the end.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If ``start_ms`` is not before ``end_ms``, or one of them is not a finite number.
-    """
-    first, last = ((time_ns - whole.origin_ns) / 1e6 for time_ns in whole.span_ns)
-    start = first if start_ms is None else start_ms
-    stop = last if end_ms is None else end_ms
-    try:
-        is_valid = -math.inf < start < stop < math.inf
-    except TypeError:
-        is_valid = False
-    if not is_valid:
-        raise InvalidArgumentError(
-            f"time range of a recording expected numbers start_ms < end_ms, got {start!r} and {stop!r}: "
-            f"this recording lasts from {first:.1f} to {last:.1f} ms"
-        )
-    return Excerpt(whole, *(whole.origin_ns + round(ms * 1e6) for ms in (start, stop)))
