@@ -51,6 +51,7 @@ ACCESSORS = {
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:model_card"),
     },
     "tritonnb.remote.connection:Remote": {
+        "record": Accessor("tritonnb.remote.record:record"),
         "dashboard": Accessor("tritonnb.notebook.replicas_view:dashboard"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_card"),
     },

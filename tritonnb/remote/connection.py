@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -13,26 +12,18 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
-from tritonnb.core.failures import ShortTracebacks, warn, with_short_tracebacks
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.recording.recording import Recording
-from tritonnb.remote.check import find_configs, find_tracing, findings, put_back, ready_models, warn_of
+from tritonnb.remote.check import findings, put_back, ready_models
 from tritonnb.remote.config import ChangedConfigs
 from tritonnb.remote.metrics import read_metrics
 from tritonnb.remote.model import RemoteModelHandle
-from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.record import record
-from tritonnb.remote.replicas import is_deployment, record_replicas, replicas_of, statistics_by_replica
+from tritonnb.remote.replicas import replicas_of, statistics_by_replica
 from tritonnb.remote.text import CLOSED, remote_text
-from tritonnb.remote.trace_state import TRACE_COUNT
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
-
-_CRASH_WARNING = (
-    "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
-    "not seen to crash with requests over gRPC, or with trace_rate=2"
-)
 
 
 @extensible
@@ -80,15 +71,14 @@ class Remote(NamedModels):
     reloaded 1 1 0
     """
 
+    record: ClassVar[Callable[..., AbstractContextManager[Recording]]]
     dashboard: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: V2Client, metrics_url: str | None = None) -> None:
         self._server = server
         self.metrics_url = metrics_url
-        metadata = server.metadata()
-        self.extensions: Sequence[str] = metadata.get("extensions", ())
-        self._warns_of_crash = self.url.startswith("http") and metadata.get("version", "").startswith("2.51")
+        self.extensions: Sequence[str] = server.metadata().get("extensions", ())
         self.changed_configs = ChangedConfigs()
         self._finalizer = weakref.finalize(self, self.changed_configs.restore_all)
 
@@ -244,93 +234,6 @@ class Remote(NamedModels):
                 f"metrics() of {self.url} expected a metrics_url, got none: pass it to connect()"
             )
         return read_metrics(self._server.access, self.metrics_url)
-
-    def record(
-        self,
-        models: str | Sequence[str] | None = None,
-        *,
-        trace_file: str | os.PathLike[str] | None = None,
-        receiver: OtlpReceiver | None = None,
-        trace_rate: int = 1,
-        trace_count: int = TRACE_COUNT,
-        rows: bool = False,
-        timeout: float = 15.0,
-    ) -> AbstractContextManager[Recording]:
-        """Record models during a ``with`` block.
-
-        A deployment (`tritonnb.scale`) sends the events of all replicas, whose instances have the replica in their
-        names. The clocks of several machines have to be synchronized.
-
-        Another server is recorded by its trace extension. The trace settings of the server are changed for the block,
-        and restored afterwards. The traces come from the trace file, if this process can read it, or from a receiver
-        (trace mode ``opentelemetry``).
-
-        Parameters
-        ----------
-        models : str or sequence of str, optional
-            By default all models that are ready.
-        trace_file : path, optional
-            Where the trace file of the server is on this machine; by default the path in its trace settings.
-        receiver : OtlpReceiver, optional
-            To which the server sends its spans.
-        trace_rate : int, optional
-            Record one of so many requests; figures that need every request need 1.
-        trace_count : int, optional
-            Trace at most so many requests of each model: the server stops then, even if this process is killed.
-        rows : bool, optional
-            Trace the shapes of inputs, too (level ``TENSORS``), to know the rows of requests that have different
-            numbers of rows. Triton then writes the *contents* of all tensors to its disk. Not with a receiver: spans
-            have no shapes. Without it, the rows are those that the server counts, if all requests have equally many.
-        timeout : float, optional
-            Seconds to wait at the end for the traces of the requests that the server has counted.
-
-        Returns
-        -------
-        context manager of Recording
-            The recording is filled when the block ends.
-
-        Raises
-        ------
-        TritonError
-            If the server cannot trace, or its traces cannot be read; its settings are restored.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as directory:
-        ...     trace = tnb.TraceOptions(f"{directory}/trace.json", frozenset({"TIMESTAMPS"}), rate=1)
-        ...     with tnb.Server(port=0, trace=trace) as server:
-        ...         @server.model(max_batch_size=8)
-        ...         def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...             return X * 2
-        ...         with tnb.connect(server.url) as remote, remote.record("double") as rec:
-        ...             _ = remote["double"](X=[[1.0], [2.0]])
-        >>> [batch.size for batch in rec.batches]
-        [2]
-        """
-        self.require_open()
-        names = [models] if isinstance(models, str) else list(self) if models is None else list(models)
-        if trace_file is None and receiver is None and is_deployment(self.server):
-            return ShortTracebacks(record_replicas(self.server, names))
-        self.require_extension("trace")
-        if self._warns_of_crash and receiver is None and trace_rate == 1:
-            warn(_CRASH_WARNING)
-            self._warns_of_crash = False  # one warning for a connection
-        addresses = [self.address_of(name) for name in names]
-        warn_of(self.url, find_tracing(self.server, addresses))
-        recorded = record(
-            self.server,
-            names,
-            notes=[finding.text for finding in find_configs(addresses)],
-            trace_file=trace_file,
-            receiver=receiver,
-            trace_rate=trace_rate,
-            trace_count=trace_count,
-            rows=rows,
-            timeout_s=timeout,
-        )
-        return ShortTracebacks(recorded)
 
     def require_extension(self, name: str) -> None:
         """Raise an error if the server does not have an extension.

@@ -1,31 +1,29 @@
-"""Record a remote server: switch its traces on, collect them, and restore its settings.
-
-The traces are read from the files to which the server writes them, or are spans that it sends.
-"""
+"""``remote.record()``: switch the traces of a server on, collect them, and restore its settings."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractContextManager, closing, contextmanager
+from weakref import WeakSet
 
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
 from tritonnb.recording.recording import Recording
+from tritonnb.remote.check import find_configs, find_tracing, warn_of
+from tritonnb.remote.connection import Remote
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
+from tritonnb.remote.replicas import is_deployment, record_replicas
 from tritonnb.remote.trace_events import counted_rows
-from tritonnb.remote.trace_file import read_entries, requests_of
+from tritonnb.remote.trace_readers import trace_reader
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import require_positive
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
-from tritonnb.telemetry.trace_entry import TraceEntry
-from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 
 #: A file of the series for so many traces: Triton writes what is left when its settings change.
 _LOG_FREQUENCY = "1000"
@@ -33,152 +31,123 @@ _POLL_S = 0.05
 #: Traces of requests that were in flight at the end come a little later; without news for so long none come.
 _QUIET_S = 1.0
 
-
-def trace_reader(
-    url: str,
-    settings: Mapping[str, Any],
-    trace_file: str | os.PathLike[str] | None,
-    receiver: OtlpReceiver | None,
-) -> SpanReader | TraceFileReader:
-    """Begin to read the traces of a server.
-
-    Parameters
-    ----------
-    url : str
-        Of the server.
-    settings : mapping
-        Its trace settings.
-    trace_file, receiver
-        As for `Remote.record`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the server traces in another mode, or to a file in a directory that cannot be read.
-    """
-    is_sending = settings.get("trace_mode") == OPENTELEMETRY
-    if is_sending != (receiver is not None):
-        mode = settings.get("trace_mode", "triton")
-        remedy = (
-            "pass receiver=tnb.otlp_receiver(…)"
-            if is_sending
-            else "start it with --trace-config mode=opentelemetry, or record without a receiver"
-        )
-        raise InvalidArgumentError(f"record: {url} traces in the mode '{mode}': {remedy}")
-    if receiver is not None:
-        if not receiver.alive:
-            raise InvalidArgumentError("record: the OTLP receiver has been closed")
-        return SpanReader(receiver)
-    written = settings.get("trace_file", "")
-    if not (trace_file or written):
-        raise InvalidArgumentError(
-            f"record: {url} has no trace file: start it with --trace-config triton,file=PATH, or with "
-            "--trace-config mode=opentelemetry"
-        )
-    path = Path(trace_file or written)
-    if not path.parent.is_dir() or not os.access(path.parent, os.R_OK):
-        raise InvalidArgumentError(
-            f"record: the directory of the server's trace file '{written}' cannot be read at "
-            f"'{path.parent}': pass trace_file= with its path on this machine, or a receiver"
-        )
-    return TraceFileReader(path, written)
+_CRASH_WARNING = (
+    "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
+    "not seen to crash with requests over gRPC, or with trace_rate=2"
+)
+#: Connections that were warned of it.
+_warned: WeakSet[Remote] = WeakSet()
 
 
-class SpanReader:
-    """A reader of the spans that a receiver gets."""
-
-    def __init__(self, receiver: OtlpReceiver) -> None:
-        self._receiver = receiver
-        self._requests: list[TracedRequest] = []
-        receiver.flush()
-        receiver.subscribe(self._requests.append)
-
-    def collect(self) -> list[TracedRequest]:
-        """Return the requests so far."""
-        self._receiver.flush()
-        return list(self._requests)
-
-    def explain_nothing(self) -> str:
-        """Explain why no request was traced, if the reason is known, with a remedy."""
-        url = self._receiver.url
-        return f"no spans of them arrived at {url}: start the server with --trace-config opentelemetry,url={url}"
-
-    def close(self) -> None:
-        """Read no more."""
-        self._receiver.unsubscribe(self._requests.append)
-
-
-class TraceFileReader:
-    """A reader of what is new in a trace file and its series.
-
-    Parameters
-    ----------
-    path : Path
-        On this machine.
-    written : str
-        On the machine of the server.
-    """
-
-    def __init__(self, path: Path, written: str) -> None:
-        self._path = path
-        self._written = written
-        self._before = _stamps(path)
-        self._unreadable: dict[Path, str] = {}
-
-    def collect(self) -> list[TracedRequest]:
-        """Return the requests so far."""
-        entries: list[TraceEntry] = []
-        self._unreadable.clear()
-        for file, stamp in _stamps(self._path).items():
-            if self._before.get(file) == stamp:
-                continue
-            try:
-                entries += read_entries(file.read_text("utf-8", "replace"))[0]
-            except OSError as error:
-                self._unreadable[file] = error.strerror or str(error)
-            except InvalidArgumentError as error:  # perhaps the server is writing it
-                self._unreadable[file] = error.message
-        return list(requests_of(entries))
-
-    def explain_nothing(self) -> str:
-        """Explain why no request was traced, if the reason is known, with a remedy."""
-        reason = "; ".join(f"'{file}' cannot be read: {error}" for file, error in self._unreadable.items())
-        reason = reason or f"nothing new is in '{self._path}' or '{self._path}.0', … on this machine"
-        return (
-            f"the server writes its traces to '{self._written}' on its machine, and {reason}. Mount that directory "
-            "here and pass trace_file= with the path on this machine; or copy the files and read them with "
-            "tnb.Recording.from_trace(PATH, CONFIG); or record with receiver=tnb.otlp_receiver()"
-        )
-
-    def close(self) -> None:
-        """Read no more: no file is open."""
-
-
-def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
-    """Return modification time and size of a trace file and of the files of its series."""
-    files = [path, *(file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit())]
-    stamps = {}
-    for file in files:
-        with suppress(OSError):
-            status = file.stat()
-            stamps[file] = (status.st_mtime_ns, status.st_size)
-    return dict(sorted(stamps.items(), key=lambda item: (len(item[0].name), item[0].name)))
-
-
-@contextmanager
+@with_short_traceback
 def record(
-    server: V2Client,
-    models: Sequence[str],
+    remote: Remote,
+    models: str | Sequence[str] | None = None,
     *,
     trace_file: str | os.PathLike[str] | None = None,
     receiver: OtlpReceiver | None = None,
     trace_rate: int = 1,
     trace_count: int = TRACE_COUNT,
     rows: bool = False,
-    timeout_s: float = 15.0,
-    notes: Sequence[str] = (),
+    timeout: float = 15.0,
+) -> AbstractContextManager[Recording]:
+    """Record models during a ``with`` block.
+
+    A deployment (`tritonnb.scale`) sends the events of all replicas, whose instances have the replica in their
+    names. The clocks of several machines have to be synchronized.
+
+    Another server is recorded by its trace extension. The trace settings of the server are changed for the block,
+    and restored afterwards. The traces come from the trace file, if this process can read it, or from a receiver
+    (trace mode ``opentelemetry``).
+
+    Parameters
+    ----------
+    models : str or sequence of str, optional
+        By default all models that are ready.
+    trace_file : path, optional
+        Where the trace file of the server is on this machine; by default the path in its trace settings.
+    receiver : OtlpReceiver, optional
+        To which the server sends its spans.
+    trace_rate : int, optional
+        Record one of so many requests; figures that need every request need 1.
+    trace_count : int, optional
+        Trace at most so many requests of each model: the server stops then, even if this process is killed.
+    rows : bool, optional
+        Trace the shapes of inputs, too (level ``TENSORS``), to know the rows of requests that have different
+        numbers of rows. Triton then writes the *contents* of all tensors to its disk. Not with a receiver: spans
+        have no shapes. Without it, the rows are those that the server counts, if all requests have equally many.
+    timeout : float, optional
+        Seconds to wait at the end for the traces of the requests that the server has counted.
+
+    Returns
+    -------
+    context manager of Recording
+        The recording is filled when the block ends.
+
+    Raises
+    ------
+    TritonError
+        If the server cannot trace, or its traces cannot be read; its settings are restored.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     trace = tnb.TraceOptions(f"{directory}/trace.json", frozenset({"TIMESTAMPS"}), rate=1)
+    ...     with tnb.Server(port=0, trace=trace) as server:
+    ...         @server.model(max_batch_size=8)
+    ...         def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...             return X * 2
+    ...         with tnb.connect(server.url) as remote, remote.record("double") as rec:
+    ...             _ = remote["double"](X=[[1.0], [2.0]])
+    >>> [batch.size for batch in rec.batches]
+    [2]
+    """
+    server = remote.server
+    names = [models] if isinstance(models, str) else list(remote) if models is None else list(models)
+    if trace_file is None and receiver is None and is_deployment(server):
+        return ShortTracebacks(record_replicas(server, names))
+    remote.require_extension("trace")
+    if receiver is None and trace_rate == 1:
+        _warn_of_crash(remote)
+    addresses = [remote.address_of(name) for name in names]
+    warn_of(remote.url, find_tracing(server, addresses))
+    recorded = _record_traced(
+        server,
+        names,
+        notes=[finding.text for finding in find_configs(addresses)],
+        trace_file=trace_file,
+        receiver=receiver,
+        trace_rate=trace_rate,
+        trace_count=trace_count,
+        rows=rows,
+        timeout_s=timeout,
+    )
+    return ShortTracebacks(recorded)
+
+
+def _warn_of_crash(remote: Remote) -> None:
+    is_fragile = remote.url.startswith("http") and remote.metadata().get("version", "").startswith("2.51")
+    if is_fragile and remote not in _warned:
+        _warned.add(remote)
+        warn(_CRASH_WARNING)
+
+
+@contextmanager
+def _record_traced(
+    server: V2Client,
+    models: Sequence[str],
+    *,
+    trace_file: str | os.PathLike[str] | None,
+    receiver: OtlpReceiver | None,
+    trace_rate: int,
+    trace_count: int,
+    rows: bool,
+    timeout_s: float,
+    notes: Sequence[str],
 ) -> Iterator[Recording]:
-    """Record models of a server; see `Remote.record`. ``notes`` are added to the recording's notes on its trace."""
+    """Record models of a server by its traces. ``notes`` are added to the recording's notes on its trace."""
     if rows and receiver is not None:
         raise InvalidArgumentError(
             "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record the "
