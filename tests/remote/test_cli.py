@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tritonnb as tnb
-from tests.remote.test_from_trace import CONFIG, entries
+from tests.remote.traces import CONFIG, entries
 from tritonnb.cli.main import main
 from tritonnb.scheduling.reasons import RULES
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
+from tests.remote.traces import CONFIG, entries, executed, request, traced
 from tests.remote.traffic import send
 
 REQUESTS = 500
@@ -131,53 +130,6 @@ def test_contents_of_tensors_are_written_only_if_rows_are_asked_for(remote_serve
 # --- files ----------------------------------------------------------------------------------------
 
 
-def entries(requests: int, *, every: int = 1, late_ns: int = 50_000, sent: bool = False) -> list[dict[str, Any]]:
-    """The trace of a server whose only instance takes 5 ms for each batch, with requests every 1 ms.
-
-    The instance begins ``late_ns`` after the scheduler sent the batch, whose time is recorded if ``sent``.
-    """
-    written: list[dict[str, Any]] = []
-    free = number = 0
-    queue = [(serial, serial * 1_000_000) for serial in range(1, requests + 1)]
-    while queue:
-        sent_ns = max(free, queue[0][1])
-        start = sent_ns + late_ns
-        batch = [request for request in queue if request[1] <= sent_ns][:8]
-        queue = queue[len(batch) :]
-        free = start + 5_000_000
-        for position, (serial, queued) in enumerate(batch):
-            number += 1
-            if number % every:
-                continue
-            stamps = {
-                "REQUEST_START": queued - 1000,
-                "QUEUE_START": queued,
-                **({"BATCH_SENT": sent_ns} if sent else {}),
-                "COMPUTE_START": start,
-                "COMPUTE_INPUT_END": start + 1000,
-                "COMPUTE_OUTPUT_START": free - 1000,
-                "COMPUTE_END": free,
-                "REQUEST_END": free + 10_000 + position,
-            }
-            written.append({"id": serial, "model_name": "m", "model_version": 1, "request_id": f"r{serial}"})
-            written += [{"id": serial, "timestamps": [{"name": name, "ns": ns}]} for name, ns in stamps.items()]
-    return written
-
-
-def traced(batches: list[tuple[list[float], float, float]]) -> list[dict[str, Any]]:
-    """The trace of batches: when their requests were queued, and the begin and end of the execution, all in ms."""
-    written: list[dict[str, Any]] = []
-    for queued, begin, end in batches:
-        for queued_ms in queued:
-            key = len(written) + 1
-            ms = {"REQUEST_START": queued_ms, "QUEUE_START": queued_ms, "COMPUTE_START": begin, "COMPUTE_END": end}
-            written += request(key, 0, "m", {name: round(value * 1e6) for name, value in ms.items()})
-    return written
-
-
-CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 }'
-
-
 def test_trace_file_is_read_as_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(100)))
@@ -291,119 +243,6 @@ def test_batches_under_another_configuration_are_named_and_do_not_affect_the_oth
     assert [rule == "unknown" for rule in reasons] == [False] * 40 + [True] * 40 + [False] * 40
     [note] = [text for text in recording.source.notes if "another configuration" in text]
     assert note.startswith("model 'm': batches 41 to 80 (396 to 708 ms) were sent under another configuration")
-
-
-def test_trace_without_a_configuration_has_batches_but_no_reasons(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(entries(50)))
-    recording = tnb.Recording.from_trace(path)
-    assert {batch.reason.rule for batch in recording.batches} == {"unknown"}
-    assert "the configuration of the model was not given" in recording.batches[0].why
-    assert str(recording.agreement).startswith("not replayed")
-    with pytest.raises(tnb.TritonError, match="expected the configuration of model 'm', got none: give config="):
-        recording.what_if(count=2)
-
-
-def test_configurations_are_given_by_name_or_repository(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(entries(50)))
-    (tmp_path / "repository" / "m").mkdir(parents=True)
-    (tmp_path / "repository" / "m" / "config.pbtxt").write_text(CONFIG)
-    for config in (tmp_path / "repository", {"m": CONFIG}, {"max_batch_size": 8, "dynamic_batching": {}}):
-        assert tnb.Recording.from_trace(path, config).agreement.share == 1
-    with pytest.raises(tnb.TritonError, match="one of the models in the trace \\('m'\\), got one of 'other'"):
-        tnb.Recording.from_trace(path, CONFIG.replace('"m"', '"other"'))
-
-
-def test_directory_of_a_model_is_its_configuration_and_other_directories_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(entries(50)))
-    for name, text in (("m", CONFIG), ("other", CONFIG), ("unnamed", CONFIG.replace('name: "m"', ""))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.pbtxt").write_text(text)
-        assert tnb.Recording.from_trace(path, tmp_path / name).agreement.share == 1
-    (tmp_path / "other" / "config.pbtxt").write_text(CONFIG.replace('"m"', '"other"'))
-    (tmp_path / "empty").mkdir()
-    for name, message in (("other", "got one of 'other'"), ("empty", "which contains no config.pbtxt of them")):
-        with pytest.raises(tnb.TritonError, match=rf"in the trace \('m'\), {message}|of the trace \('m'\).*{message}"):
-            tnb.Recording.from_trace(path, tmp_path / name)
-
-
-def test_note_explains_inferred_instance_names(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(entries(50)))
-    for config in (CONFIG, None):
-        text = repr(tnb.Recording.from_trace(path, config))
-        assert "From a trace: model 'm': the names of instances are made up, since a trace has none." in text
-
-
-def test_recording_and_a_trace_are_not_confused(tmp_path: Path) -> None:
-    trace, saved = tmp_path / "trace.json", tmp_path / "recording.jsonl"
-    trace.write_text(json.dumps(entries(5)))
-    tnb.Recording.from_trace(trace, CONFIG).save(saved)
-    with pytest.raises(tnb.TritonError, match=r"expected traces, got a recording: open it with Recording\.load"):
-        tnb.Recording.from_trace(saved)
-    with pytest.raises(tnb.TritonError, match=r"got another kind of file: traces are read by Recording\.from_trace"):
-        tnb.Recording.load(trace)
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"id": [1]}, "id"),
-        ({"id": 2**63}, "id"),
-        ({"model_name": 1}, "model_name"),
-        ({"model_version": "one"}, "model_version"),
-        ({"request_id": None}, "request_id"),
-        ({"parent_id": "x"}, "parent_id"),
-        ({"timestamps": [{"name": "QUEUE_START"}]}, "timestamps"),
-        ({"timestamps": [{"name": "QUEUE_START", "ns": "1"}]}, "timestamps"),
-        ({"timestamps": 1}, "timestamps"),
-        ({"activity": "TENSOR_QUEUE_INPUT"}, "tensor"),
-        ({"activity": "TENSOR_QUEUE_INPUT", "tensor": {"name": "X", "shape": "1,a"}}, "tensor"),
-    ],
-)
-def test_entries_with_values_of_the_wrong_type_are_refused(tmp_path: Path, change: dict[str, Any], field: str) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps([*entries(2), {"id": 1, "model_name": "m", "model_version": 1, **change}]))
-    with pytest.raises(tnb.TritonError, match=f"entry 17: '{field}' has a value of the wrong type, or none"):
-        tnb.Recording.from_trace(path)
-
-
-def test_trace_of_deeply_nested_values_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(tnb.TritonError, match="got deeply nested values"):
-        tnb.Recording.from_trace(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{}", "expected an OTLP trace message in JSON, got JSON without 'resourceSpans'"),
-        ("[1]", "expected a list of objects with an 'id'"),
-        (" ", "expected traces, got an empty file"),
-        ("text", "expected traces, which are a list or OTLP messages in JSON, or .* in protobuf, got other content"),
-    ],
-)
-def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(content)
-    with pytest.raises(tnb.TritonError, match=f"trace file '{path}': {message}"):
-        tnb.Recording.from_trace(path)
-    with pytest.raises(tnb.TritonError, match=r"expected a file, or a series missing\.0"):
-        tnb.Recording.from_trace(tmp_path / "missing")
-    shutil.rmtree(tmp_path)
-
-
-def request(key: int, parent: int, model: str, times: dict[str, int]) -> list[dict[str, Any]]:
-    head = {"id": key, "model_name": model, "model_version": 1, **({"parent_id": parent} if parent else {})}
-    return [head, *({"id": key, "timestamps": [{"name": name, "ns": ns}]} for name, ns in times.items())]
-
-
-def executed(begin: int) -> dict[str, int]:
-    names = ("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START")
-    return {name: begin + number for number, name in enumerate((*names, "COMPUTE_END", "REQUEST_END"))}
 
 
 def test_requests_of_ensembles_and_of_bls_are_linked(tmp_path: Path) -> None:

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import importlib
 import json
-import socket
 import subprocess
-import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 import pytest
 from tornado.iostream import StreamClosedError
 
-from tests.endpoints.tiny_gpt import write_repository
+from tests.endpoints.openai.conftest import CHAT, MODEL, body_of, post, steps_until_idle
 from tests.lazy_import import LazyModule
-from tritonnb.core.datatypes import BYTES, FP32
-from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.fields import ROUTES
-from tritonnb.endpoints.openai.generation import Generations
 from tritonnb.endpoints.openai.handlers import CompletionsHandler
-from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.server.server import Server
 
 if TYPE_CHECKING:
@@ -41,57 +29,8 @@ else:
 
 pytestmark = pytest.mark.slow
 
-MODEL = "tiny_gpt"
-TEXT_OUTPUT = {"text_output": BYTES[1]}
-CHAT = [{"role": "user", "content": "what is json?"}]
-TEMPLATE = """{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}
-{%- if messages[0].role == "assistant" %}{{ raise_exception("expected the user first") }}{% endif %}<assistant>"""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    repository = write_repository(tmp_path_factory.mktemp("models"))
-    with Server(repository, port=0, grpc_port=0) as server:
-
-        @server.model(max_batch_size=8)
-        def letters(TEXT: BYTES[1]) -> FP32[3]:
-            texts: Any = TEXT
-            return np.array([[text.count(letter) for letter in b"abc"] for (text,) in texts], np.float32)
-
-        @server.model
-        def plain(text_input: BYTES[1], sampling_parameters: BYTES[1]) -> TEXT_OUTPUT:
-            return {"text_output": sampling_parameters}
-
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
-        yield client
-
-
-def post(url: str, body: object, **headers: str) -> tuple[int, Any]:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
-    try:
-        with urllib.request.urlopen(request) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
-
-
-def body_of(answer: tuple[int, Any], kind: type[BaseModel]) -> Any:
-    """A response that conforms to a type of the ``openai`` package, unknown fields included."""
-    status, raw = answer
-    assert status == 200, raw
-    value = kind.model_validate_json(raw, strict=True)
-    assert not value.model_extra
-    return value
-
-
-# --- conformance -----------------------------------------------------------------------------------
-
+#: Generations that do not end by themselves.
+LONG: dict[str, Any] = {"extra_body": {"ignore_eos": True}}
 COMPLETION = {"model": MODEL, "prompt": "Once", "seed": 1, "max_tokens": 5, "temperature": 0.8}
 CHATTED = {"model": MODEL, "messages": CHAT, "seed": 1, "max_tokens": 5}
 
@@ -319,132 +258,6 @@ def test_generations_end_if_writing_to_the_disconnected_client_fails(
     assert steps_until_idle(server, client) - before < 200
 
 
-def steps_until_idle(server: Server, client: openai.OpenAI) -> int:
-    """Wait until no request is in flight; return the number of executions of the model."""
-    deadline = time.monotonic() + 60
-    while server[MODEL].served.in_flight:
-        assert time.monotonic() < deadline
-        client.models.list()  # a round trip
-    return server[MODEL].stats()["execution_count"]
-
-
-#: Generations that do not end by themselves.
-LONG: dict[str, Any] = {"extra_body": {"ignore_eos": True}}
-
-
-def test_model_directory_may_have_a_chat_template(server: Server, client: openai.OpenAI) -> None:
-    template = server[MODEL].served.context.directory / "chat_template.jinja"
-    template.write_text(TEMPLATE)
-    try:
-        chat = client.chat.completions.create(model=MODEL, messages=CHAT, max_tokens=9, seed=2)  # type: ignore[arg-type]
-        plain = client.completions.create(model=MODEL, prompt="<user>what is json?<assistant>", max_tokens=9, seed=2)
-        assert chat.choices[0].message.content == plain.choices[0].text
-        with pytest.raises(openai.BadRequestError, match=r"chat_template.jinja, line 2: expected the user"):
-            client.chat.completions.create(model=MODEL, messages=[{"role": "assistant", "content": "?"}])
-    finally:
-        template.unlink()
-
-
-@pytest.fixture
-def held_template(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Set when a chat template is being rendered, and what its rendering waits for."""
-    begun, go_on = threading.Event(), threading.Event()
-    render = ChatTemplate.render
-
-    def hold(template: ChatTemplate, messages: Any) -> str:
-        begun.set()
-        assert go_on.wait(60)
-        return render(template, messages)
-
-    monkeypatch.setattr(ChatTemplate, "render", hold)
-    template = server[MODEL].served.context.directory / "chat_template.jinja"
-    template.write_text(TEMPLATE)
-    yield begun, go_on
-    go_on.set()
-    template.unlink()
-
-
-def test_health_probe_is_not_delayed_by_a_slow_chat_template(
-    server: Server, client: openai.OpenAI, held_template: tuple[threading.Event, threading.Event]
-) -> None:
-    begun, go_on = held_template
-    with ThreadPoolExecutor(1) as pool:
-        endless = {"ignore_eos": True}  # else the model may end the text earlier
-        chat = pool.submit(
-            client.chat.completions.create,  # type: ignore[arg-type]
-            model=MODEL,
-            messages=CHAT,
-            max_tokens=3,
-            extra_body=endless,
-        )
-        assert begun.wait(60)
-        try:
-            with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=15) as probe:
-                assert probe.status == 200
-        finally:
-            go_on.set()
-        assert chat.result(60).usage.completion_tokens == 3
-
-
-def test_slots_are_freed_if_client_disconnects_while_chat_template_is_rendered(
-    server: Server,
-    client: openai.OpenAI,
-    held_template: tuple[threading.Event, threading.Event],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun, go_on = held_template
-    submitted, submit = threading.Event(), Generations.submit
-
-    def note(generations: Generations, *args: Any) -> None:
-        submit(generations, *args)
-        submitted.set()
-
-    monkeypatch.setattr(Generations, "submit", note)
-    before = server[MODEL].stats()["execution_count"]
-    body = json.dumps({"model": MODEL, "messages": CHAT, "max_tokens": 400, "ignore_eos": True}).encode()
-    fields = [f"Host: 127.0.0.1:{server.port}", "Content-Type: application/json", f"Content-Length: {len(body)}"]
-    head = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *fields, "", ""]).encode()
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(head + body)
-        assert begun.wait(60)
-    client.models.list()  # a round trip, after which the server knows
-    go_on.set()
-    assert submitted.wait(60)
-    assert steps_until_idle(server, client) - before < 200
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("\n{{ messages }", "tiny_gpt/chat_template.jinja, line 2: unexpected '}'"),
-        ("{% include 'config.pbtxt' %}", "tiny_gpt/chat_template.jinja, line 1: config.pbtxt"),
-        ("{{ messages[0].a.b }}", "tiny_gpt/chat_template.jinja, line 1: 'dict object' has no attribute 'a'"),
-    ],
-    ids=["syntax", "another file", "undefined"],
-)
-def test_error_of_failing_chat_template_names_its_line(
-    server: Server, client: openai.OpenAI, text: str, words: str
-) -> None:
-    template = server[MODEL].served.context.directory / "chat_template.jinja"
-    template.write_text(text)
-    try:
-        with pytest.raises(openai.APIStatusError) as caught:
-            client.chat.completions.create(model=MODEL, messages=CHAT)  # type: ignore[arg-type]
-        assert words in caught.value.message
-    finally:
-        template.unlink()
-
-
-def test_invalid_chat_template_is_logged_at_load(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    template = server[MODEL].served.context.directory / "1" / "chat_template.jinja"
-    template.write_text("{% for message in messages %}")
-    try:
-        server[MODEL].reload()
-        assert "model 'tiny_gpt': tiny_gpt/1/chat_template.jinja, line 1: Unexpected end of template" in caplog.text
-    finally:
-        template.unlink()
-
-
 def test_unknown_model_has_the_same_error_on_every_route(server: Server) -> None:
     expected = OpenAiError("The model 'x' does not exist", "model", status=404, code="model_not_found").body()["error"]
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -496,49 +309,6 @@ def test_error_has_openais_format_and_status(
     assert (code, error["param"], error["type"]) == (status, param, "invalid_request_error")
     assert words in error["message"]
     assert set(error) == {"message", "type", "param", "code"}
-
-
-# --- who may use it ------------------------------------------------------------------------------------
-
-
-def test_openai_api_can_be_disabled_or_have_a_port_and_a_key(tmp_path: Path) -> None:
-    with Server(tmp_path, port=0, openai=OpenAiOptions(allow=False)) as server:
-        assert server.openai_port is None
-        assert post(f"{server.url}/v1/completions", {})[0] == 404
-    with Server(tmp_path, port=0, openai_port=0, openai=OpenAiOptions(api_key="secret")) as server:
-        assert post(f"{server.url}/v1/completions", {})[0] == 404
-        own = f"http://127.0.0.1:{server.openai_port}/v1"
-        with pytest.raises(openai.AuthenticationError):
-            openai.OpenAI(base_url=own, api_key="wrong", max_retries=0).models.list()
-        assert openai.OpenAI(base_url=own, api_key="secret", max_retries=0).models.list().data == []
-
-
-@pytest.mark.parametrize("openai_port", [None, 0])
-def test_default_token_limit_applies_without_max_tokens(tmp_path: Path, openai_port: int | None) -> None:
-    with Server(tmp_path, port=0, openai_port=openai_port, openai=OpenAiOptions(default_max_tokens=3)) as server:
-
-        @server.model
-        def limit(text_input: BYTES[1], sampling_parameters: BYTES[1]) -> TEXT_OUTPUT:
-            sampling: Any = sampling_parameters
-            return {"text_output": np.array([str(json.loads(sampling[0])["max_tokens"]).encode()], np.object_)}
-
-        client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.openai_port or server.port}/v1", api_key="none")
-        chat: Any = functools.partial(client.chat.completions.create, model="limit", messages=CHAT)
-        for limits, text in (({}, "3"), ({"max_tokens": 7}, "7"), ({"max_completion_tokens": 8}, "8")):
-            assert chat(**limits).choices[0].message.content == text
-        assert client.completions.create(model="limit", prompt="a").choices[0].text == "3"
-
-
-def test_http_restrictions_apply_to_openai_routes(tmp_path: Path) -> None:
-    options = HttpOptions(restricted_api=(("inference", "x-key", "1"),))
-    with Server(tmp_path, port=0, http=options) as server:
-        refused = post(f"{server.url}/v1/completions", {"model": "m"})
-        assert (refused[0], json.loads(refused[1])["error"]["message"]) == (
-            403,
-            "This API is restricted, expecting header 'x-key'",
-        )
-        assert post(f"{server.url}/v1/completions", {"model": "m"}, **{"x-key": "1"})[0] == 404
-        assert post(f"{server.url}/v1/completions", {"model": "m"}, Origin="http://evil.example")[0] == 403
 
 
 # --- other clients ---------------------------------------------------------------------------------------
