@@ -360,8 +360,7 @@ class View {
   }
 
   updateTip() {
-    const target = this.pointer && this.targetAt(this.pointer);
-    showTip(this.part("tip"), target, this);
+    showTip(this.part("tip"), this.pointer && this.targetAt(this.pointer), this);
   }
 
   close() {
