@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from hypothesis import given
+from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
+from tritonnb.core.events import BatchExecuted, CacheHit, RequestRefused
 from tritonnb.core.packed_events import pack
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.notebook.activity import INTERVAL_NS, RECENT, Activity, ServerActivity, measures
+from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, Activity, MonitorInterval, ServerActivity, measures
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.server.server import Server
 
@@ -38,12 +41,82 @@ def server() -> Iterator[Server]:
         yield server
 
 
+#: Executed requests: rows, time received and queued before the execution, and whether it failed.
+Members = list[tuple[int, int, int, bool]]
+
+
+def execution(start: int, length: int, members: Members) -> BatchExecuted:
+    end = start + length
+    requests = tuple(
+        (serial, rows, start - received, start - queued, "OTHER" if failed else "")
+        for serial, (rows, received, queued, failed) in enumerate(members)
+    )
+    return BatchExecuted(end, "m", 1, 0, "m_0", 9, start, start, end, end, requests)
+
+
+def naive_count(happened: list[Any], second: int) -> MonitorInterval:
+    begin, end = second * INTERVAL_NS, (second + 1) * INTERVAL_NS
+    interval, latencies = MonitorInterval(), []
+    for event in happened:
+        if isinstance(event, BatchExecuted):
+            start, stop = event.exec_start_ns, event.exec_end_ns
+            interval.busy_ns += max(0, min(stop, end) - max(start, begin))
+            if begin <= start < end:
+                interval.batches += 1
+                interval.rows += sum(rows for _, rows, *_ in event.requests)
+        if not begin <= event.time_ns < end:
+            continue
+        interval.arrived += isinstance(event, CacheHit)
+        interval.refused += isinstance(event, RequestRefused)
+        if isinstance(event, CacheHit):
+            latencies.append(event.time_ns - event.received_ns)
+        for _, _, received, queued, failure in event.requests if isinstance(event, BatchExecuted) else ():
+            if failure:
+                interval.failed += 1
+                continue
+            latencies.append(event.exec_end_ns - received)
+            interval.queue_ns += event.exec_start_ns - queued
+            interval.compute_ns += event.exec_end_ns - event.exec_start_ns
+    interval.requests, interval.latencies_ns = len(latencies), np.sort(np.array(latencies, np.int64))
+    return interval
+
+
+times, waits = st.integers(INTERVAL_NS, 6 * INTERVAL_NS), st.integers(0, INTERVAL_NS)
+events = st.one_of(
+    st.builds(
+        execution,
+        times,
+        st.integers(1, 3 * INTERVAL_NS),
+        st.lists(st.tuples(st.integers(1, 4), waits, waits, st.booleans()), max_size=3),
+    ),
+    st.builds(lambda time: RequestRefused(time, "m", 1, 0, 1, time, "full", "REJECTED"), times),
+    st.builds(lambda time, wait: CacheHit(time, "m", 1, 0, time - wait, 1), times, waits),
+)
+
+
+@given(st.lists(events, max_size=20), st.integers(1, 3))
+def test_counters_of_a_second_are_those_of_what_happened_in_it(happened: list[Any], parts: int) -> None:
+    activity = Activity(0)
+    for part in range(parts):
+        activity.fold(map(pack, happened[part::parts]))
+    for second, interval in enumerate(activity.last("m", 10, 10)):
+        interval.latencies_ns = np.sort(interval.latencies_ns)
+        assert repr(interval) == repr(naive_count(happened, second))
+
+
+def test_old_intervals_are_discarded() -> None:
+    activity = Activity(0)
+    for second in range(KEPT + 10):
+        activity.fold([pack(execution(second * INTERVAL_NS, 10, [(1, 0, 0, False)]))])
+    assert [interval.requests for interval in activity.last("m", KEPT + 10, KEPT + 10)] == [0] * 10 + [1] * KEPT
+
+
 def test_refused_requests_are_counted_with_their_reason() -> None:
     rec = tnb.simulate(LIMITED, tnb.poisson(rate=160, duration=5, seed=1), tnb.fixed(50))
     begin, _ = rec.span_ns
     activity = Activity(begin)
     activity.fold(map(pack, rec.events))
-    intervals = activity.for_model("m").last(RECENT, RECENT)
+    intervals = activity.last("m", RECENT, RECENT)
     numbers = measures(intervals, 1)
     end = begin + RECENT * INTERVAL_NS
     assert numbers["n"] == sum(request.exec_end_ns < end for request in rec.requests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import NamedTuple
 
 from hypothesis import given
@@ -125,13 +124,6 @@ def test_refusals_and_waits_are_counted_when_they_end() -> None:
     assert counters.queue == {0: [0, 0, 2, 30], 1: [0, 0, 1, 0]}
 
 
-def test_requests_are_counted_when_they_end() -> None:
-    counters = Counters(0, WIDTH)
-    for request in ((3, 9, 4, 2), (8, 7, 1, 2), (12, 5, 0, 5)):
-        counters.add_request(*request)
-    assert counters.requests == {0: [0, 0, 2, 5, 4, array("q", [9, 7])], 1: [0, 0, 1, 0, 5, array("q", [5])]}
-
-
 def test_time_before_the_first_event_is_not_counted() -> None:
     counters = Counters(100, WIDTH)
     counters.add_execution("m_0", 95, 108, rows=2)
@@ -141,14 +133,6 @@ def test_time_before_the_first_event_is_not_counted() -> None:
     assert counters.queue == {0: [3, 15, 0, 0]}
 
 
-def test_old_intervals_of_a_level_are_discarded() -> None:
-    merged = MergedIntervals(LANE_COUNTERS, keep=2, levels=1)
-    for at in range(9):
-        merged.add({at: [1, 1, 1, 1]})
-    merged.add({0: [1, 1, 1, 1]})
-    assert [at for at in range(9) if merged.at(at)] == [6, 7, 8]
-
-
 def test_dashboard_and_view_have_equal_counts() -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
     rec = tnb.simulate(config, tnb.poisson(300, 3, seed=1), tnb.linear(2, 1))
@@ -156,7 +140,7 @@ def test_dashboard_and_view_have_equal_counts() -> None:
     packed = list(map(pack, rec.events))
     activity = Activity(begin)
     activity.fold(packed)
-    seconds = activity.for_model("m").last(activity.number_at(end) + 1, activity.number_at(end) + 1)
+    seconds = activity.last("m", activity.number_at(end) + 1, activity.number_at(end) + 1)
     session = ViewSession("m", rec.configs["m"], begin)
     session.fold(packed)
     lanes = session.flush(end)["counters"]["lanes"].values()

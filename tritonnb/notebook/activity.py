@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import repeat, starmap
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat, starmap
 from textwrap import shorten
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, RequestArrived, RequestRefused
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, requests_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.interval_counters import Counters, ModelIntervals, MonitorInterval
-from tritonnb.notebook.view_encoding import EXEC_END, EXEC_START, INSTANCE, MODEL, TIME
+from tritonnb.notebook.view_encoding import EXEC_END, EXEC_START, MODEL, TIME
 from tritonnb.server.server import Server
 from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.quantiles import quantile
@@ -42,6 +44,10 @@ _KINDS = {_ARRIVED, _EXECUTED, *(event.__name__ for event in (EnsembleExecuted, 
 _GROWTH, _GROWTH_SHARE = 20, 0.1
 #: Characters of the reason why requests were refused.
 _LONGEST_REASON = 100
+
+#: Times in ns, or indices.
+Times: TypeAlias = npt.NDArray[np.int64]
+_Intervals: TypeAlias = "defaultdict[int, MonitorInterval]"  # by number
 
 
 class EventQueue:
@@ -69,61 +75,124 @@ class EventQueue:
         return list(starmap(self._events.popleft, repeat((), len(self._events))))
 
 
+@dataclass(slots=True)
+class MonitorInterval:
+    """Counters of a model in one interval: requests count when they end, batches when they begin, busy time exactly."""
+
+    arrived: int = 0
+    failed: int = 0
+    refused: int = 0
+    requests: int = 0
+    rows: int = 0
+    batches: int = 0
+    busy_ns: int = 0
+    queue_ns: int = 0
+    compute_ns: int = 0
+    latencies_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
+
+
 class Activity:
-    """The intervals of all models, numbered from ``begin_ns``."""
+    """The intervals of all models, numbered from ``begin_ns``; the last `KEPT` of each are kept.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> from tritonnb.core.packed_events import pack
+    >>> rec = tnb.simulate("max_batch_size: 8", tnb.constant(10, 1), tnb.fixed(20))
+    >>> activity = Activity(begin_ns=0)
+    >>> activity.fold(map(pack, rec.events))
+    >>> (interval,) = activity.last("simulated", end=1, count=1)
+    >>> interval.requests, interval.busy_ns
+    (10, 200000000)
+    """
 
     def __init__(self, begin_ns: int) -> None:
         self.begin_ns = begin_ns
-        self._models: dict[str, ModelIntervals] = {}
+        self._models: defaultdict[str, _Intervals] = defaultdict(lambda: defaultdict(MonitorInterval))
         self._refusals: dict[str, deque[tuple[int, str]]] = {}  # interval and message
 
     def number_at(self, time_ns: int) -> int:
         """Return the number of the interval of a time."""
         return (time_ns - self.begin_ns) // INTERVAL_NS
 
-    def for_model(self, model: str) -> ModelIntervals:
-        """Return the intervals of a model; they are kept for `KEPT` seconds."""
-        if model not in self._models:
-            self._models[model] = ModelIntervals(self.begin_ns, INTERVAL_NS, KEPT, levels=1)
-        return self._models[model]
+    def last(self, model: str, end: int, count: int) -> list[MonitorInterval]:
+        """Return the ``count`` intervals of a model before number ``end``, the oldest first."""
+        intervals: Mapping[int, MonitorInterval] = self._models.get(model, {})
+        return [replace(intervals.get(number, MonitorInterval())) for number in range(end - count, end)]
 
     def fold(self, packed: Iterable[Packed]) -> None:
         """Count packed events of requests and executions since the begin; others are ignored."""
-        counted: dict[str, Counters] = {}
+        events: defaultdict[tuple[str, str], list[Packed]] = defaultdict(list)
         for event in packed:
-            if event[0] not in _KINDS or event[TIME] < self.begin_ns:
-                continue
-            counters = counted.get(event[MODEL])
-            if counters is None:
-                counters = counted[event[MODEL]] = self.for_model(event[MODEL]).counters()
-            if event[0] == _ARRIVED:
-                counters.add_arrival(event[TIME])
-            elif event[0] == _EXECUTED:
-                requests = requests_of(event)
-                rows = sum([request[1] for request in requests])  # without null requests
-                counters.add_execution(event[INSTANCE], event[EXEC_START], event[EXEC_END], rows)
-                counters.add_executed_requests(event[EXEC_START], event[EXEC_END], requests)
+            if event[0] in _KINDS and event[TIME] >= self.begin_ns:
+                events[event[MODEL], event[0]].append(event)
+        for (model, kind), of_kind in events.items():
+            intervals = self._models[model]
+            if kind == _ARRIVED:
+                for number, arrivals in self._by_interval(_column(of_kind, TIME)):
+                    intervals[number].arrived += len(arrivals)
+            elif kind == _EXECUTED:
+                self._count_executions(of_kind, intervals)
             else:
-                self._count(unpack(event), counters)
-        for model, counters in counted.items():
-            self.for_model(model).add(counters)
+                for event in of_kind:
+                    self._count(unpack(event), intervals)
+            newest = max(intervals)
+            for number in [number for number in intervals if number <= newest - KEPT]:
+                del intervals[number]
 
-    def _count(self, event: object, counters: Counters) -> None:
+    def _by_interval(self, times_ns: Times) -> Iterator[tuple[int, Times]]:
+        """Yield the number of each interval, and the indices of the times in it."""
+        numbers = np.maximum(times_ns - self.begin_ns, 0) // INTERVAL_NS
+        order = np.argsort(numbers, kind="stable")
+        found, first = np.unique(numbers[order], return_index=True)
+        return zip(found.tolist(), np.split(order, first[1:]), strict=bool(found.size))
+
+    def _count_executions(self, executed: list[Packed], intervals: _Intervals) -> None:
+        start, end = _column(executed, EXEC_START), _column(executed, EXEC_END)
+        for number, begun in self._by_interval(start):
+            intervals[number].batches += len(begun)
+        first, last = self.number_at(int(start.min())), self.number_at(int(end.max()) - 1)
+        for number in range(max(0, first, last - KEPT), last + 1):
+            bounds = self.begin_ns + INTERVAL_NS * np.array([number, number + 1])
+            intervals[number].busy_ns += int((np.clip(end, *bounds) - np.clip(start, *bounds)).sum())
+        requests = [requests_of(event) for event in executed]
+        counts = [len(members) for members in requests]
+        self._count_requests(list(chain(*requests)), np.repeat(start, counts), np.repeat(end, counts), intervals)
+
+    def _count_requests(self, requests: list[Packed], start: Times, end: Times, intervals: _Intervals) -> None:
+        """Count executed requests (see `BatchExecuted`), of which each has the begin and the end of its execution."""
+        _, rows, received, queued = (_column(requests, position) for position in range(4))
+        succeeded = np.array([not failure for *_, failure in requests], bool)
+        for number, begun in self._by_interval(start):
+            intervals[number].rows += int(rows[begun].sum())  # without null requests
+        for number, ended in self._by_interval(end):
+            interval, good = intervals[number], ended[succeeded[ended]]
+            interval.failed += len(ended) - len(good)
+            interval.requests += len(good)
+            interval.queue_ns += int((start[good] - queued[good]).sum())
+            interval.compute_ns += int((end[good] - start[good]).sum())
+            interval.latencies_ns = np.append(interval.latencies_ns, end[good] - received[good])
+
+    def _count(self, event: object, intervals: _Intervals) -> None:
         if isinstance(event, RequestRefused):
-            counters.add_refusal(event.time_ns)
+            number = self.number_at(event.time_ns)
+            intervals[number].refused += 1
             messages = self._refusals.setdefault(event.model, deque(maxlen=100))
             reason = event.message.partition("] ")[2] if event.message.startswith("[request id:") else event.message
-            messages.append((self.number_at(event.time_ns), shorten(reason, _LONGEST_REASON) or "cancelled"))
-        elif isinstance(event, EnsembleExecuted) and event.failed:
-            counters.add_failure(event.time_ns)
-        elif isinstance(event, CacheHit | EnsembleExecuted):
+            messages.append((number, shorten(reason, _LONGEST_REASON) or "cancelled"))
+        elif isinstance(event, EnsembleExecuted | CacheHit):
+            interval = intervals[self.number_at(event.time_ns)]
             if isinstance(event, CacheHit):
-                counters.add_arrival(event.time_ns)  # it never waits
-            counters.add_request(event.time_ns, event.time_ns - event.received_ns, 0, 0)
+                interval.arrived += 1  # it never waits
+            elif event.failed:
+                interval.failed += 1
+                return
+            interval.requests += 1
+            interval.latencies_ns = np.append(interval.latencies_ns, event.time_ns - event.received_ns)
 
     def problem(self, model: str, end: int) -> str:
         """Return why requests of the last intervals were lost, or that their queue grows; empty if all is well."""
-        intervals = self.for_model(model).last(end, RECENT)
+        intervals = self.last(model, end, RECENT)
         answered = sum(interval.requests for interval in intervals)
         failed = sum(interval.failed for interval in intervals)
         lost = failed + sum(interval.refused for interval in intervals)
@@ -192,7 +261,7 @@ class ServerActivity:
     def last(self, model: str, count: int) -> list[MonitorInterval]:
         """Return the last intervals of a model that are over."""
         with self._lock:
-            return self._activity.for_model(model).last(self.end, count)
+            return self._activity.last(model, self.end, count)
 
     def problem(self, model: str) -> str:
         """See `Activity.problem`."""
@@ -202,6 +271,10 @@ class ServerActivity:
     def recent(self, model: str, config: pb.ModelConfig) -> Json:
         """Return the numbers of a model over the last `RECENT` seconds: see `measures_of`."""
         return measures_of(self.last(model, RECENT), config)
+
+
+def _column(packed: Sequence[Packed], position: int) -> Times:
+    return np.array([event[position] for event in packed], np.int64)
 
 
 _followed: WeakKeyDictionary[Server, ServerActivity] = WeakKeyDictionary()
@@ -229,7 +302,8 @@ def measures(intervals: list[MonitorInterval], instances: int) -> Json:
 
     Examples
     --------
-    >>> interval = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=[10**6, 3 * 10**6])
+    >>> latencies_ns = np.array([1_000_000, 3_000_000])
+    >>> interval = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=latencies_ns)
     >>> measures([interval], 1)
     {'rate': 2.0, 'errors': 0.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
     """

@@ -45,7 +45,6 @@ from tritonnb.recording.recorded_events import instances_of
 TOGETHER = 128
 #: Waiting requests sent at once, and refused requests and changes of the queue depth sent per delivery.
 MOST_PENDING, MOST_CHANGES = 100, 400
-_ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
 #: Requests and batches sent per delivery, and how many times as many in a burst. Jupyter forwards 1 MB per second; ten
 #: deliveries are 0.1 MB.
 MOST_MEMBERS, MOST_BATCHES, BURST = 120, 30, 5
@@ -180,7 +179,9 @@ class BatchTracker:
     def fold(self, events: Iterable[Packed]) -> None:
         """Follow packed events of the model, in order."""
         for packed in events:
-            self._follow(packed)
+            follow = _FOLLOW.get(packed[0])
+            if follow is not None:
+                follow(self, packed)
 
     def take_changes(self, now_ns: int) -> Delta:
         """Return the changes since the last call."""
@@ -232,18 +233,10 @@ class BatchTracker:
 
     # --- events -------------------------------------------------------------------------------
 
-    def _follow(self, packed: Packed) -> None:
-        kind = packed[0]
-        if kind == _ARRIVED:  # the most frequent event first
-            self.counts.requests += 1
-            self._waiting[packed[SERIAL]] = packed if self._iterative is None else self._iterative.arrived(packed)
-            self._depth.change(packed[TIME], 1, self._counters)
-        elif kind == _SENT:
-            self._batch_sent(packed)
-        elif kind == _EXECUTED:
-            self._batch_executed(packed)
-        elif kind in _OTHERS:
-            _OTHERS[kind](self, packed)
+    def _request_arrived(self, packed: Packed) -> None:
+        self.counts.requests += 1
+        self._waiting[packed[SERIAL]] = packed if self._iterative is None else self._iterative.arrived(packed)
+        self._depth.change(packed[TIME], 1, self._counters)
 
     def _request_refused(self, packed: Packed) -> None:
         event: Any = unpack(packed)
@@ -316,7 +309,10 @@ class BatchTracker:
         self.counts.requests += 1
 
 
-_OTHERS: Mapping[str, Any] = {
+_FOLLOW: Mapping[str, Callable[[BatchTracker, Packed], None]] = {
+    RequestArrived.__name__: BatchTracker._request_arrived,
+    BatchSent.__name__: BatchTracker._batch_sent,
+    BatchExecuted.__name__: BatchTracker._batch_executed,
     RequestRefused.__name__: BatchTracker._request_refused,
     ResponseSent.__name__: BatchTracker._response_sent,
     CacheHit.__name__: BatchTracker._cache_hit,

@@ -9,9 +9,7 @@ counts in the same way, in intervals of a second. `QueueDepth` counts the depth 
 from __future__ import annotations
 
 import operator
-from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tritonnb.core.json_types import Json
@@ -30,12 +28,6 @@ SLOT_COUNTERS: dict[str, Merge] = {"busy": operator.add, "nulls": operator.add}
 #: The counters of the queue: its maximum depth, request-ns waited, requests refused, and the longest wait (ns) of the
 #: requests that were sent.
 QUEUE_COUNTERS: dict[str, Merge] = {"depth": max, "waited": operator.add, "refused": operator.add, "wait": max}
-#: The counters of requests: those that arrived; those that failed in an execution; and of those that succeeded, when
-#: they end, their number, ns waited and ns executed, and their latencies (ns) as an array.
-REQUEST_COUNTERS: dict[str, Merge] = {
-    "arrived": operator.add, "failed": operator.add, "requests": operator.add, "queue": operator.add,
-    "compute": operator.add, "latencies": operator.add,
-}  # fmt: skip
 
 
 class Counters:
@@ -61,7 +53,6 @@ class Counters:
         self.lanes: dict[str, dict[int, list[int]]] = {}
         self.slots: dict[str, dict[int, list[int]]] = {}
         self.queue: dict[int, list[int]] = {}
-        self.requests: dict[int, list[Any]] = {}
 
     def add_execution(self, instance: str, start_ns: int, end_ns: int, rows: int) -> None:
         """Count a batch that was executed."""
@@ -126,41 +117,6 @@ class Counters:
         if wait_ns > values[3]:
             values[3] = wait_ns
 
-    def add_request(self, time_ns: int, latency_ns: int, queue_ns: int, compute_ns: int) -> None:
-        """Count a request that succeeded: its latency, and the part of it that it waited and was executed."""
-        values = self._requests_at(time_ns)
-        values[2] += 1
-        values[3] += queue_ns
-        values[4] += compute_ns
-        values[5].append(latency_ns)
-
-    def add_executed_requests(self, start_ns: int, end_ns: int, requests: Iterable[tuple[Any, ...]]) -> None:
-        """Count the requests of a batch that was executed: see `BatchExecuted`."""
-        values = self._requests_at(end_ns)
-        for _, _, received_ns, queued_ns, failed in requests:
-            if failed:
-                values[1] += 1
-                continue
-            values[2] += 1
-            values[3] += start_ns - queued_ns
-            values[4] += end_ns - start_ns
-            values[5].append(end_ns - received_ns)
-
-    def add_arrival(self, time_ns: int) -> None:
-        """Count a request that arrived."""
-        self._requests_at(time_ns)[0] += 1
-
-    def add_failure(self, time_ns: int) -> None:
-        """Count a request that failed."""
-        self._requests_at(time_ns)[1] += 1
-
-    def _requests_at(self, time_ns: int) -> list[Any]:
-        at = (time_ns - self.begin_ns) // self.width_ns
-        values = self.requests.get(at)
-        if values is None:
-            values = self.requests[at] = [0, 0, 0, 0, 0, array("q")]
-        return values
-
     def _since_begin(self, time_ns: int) -> int:
         return time_ns - self.begin_ns if time_ns > self.begin_ns else 0
 
@@ -188,8 +144,6 @@ class MergedIntervals:
     counters : dict
         How the values of each counter are merged, by its name.
     keep : int
-    levels : int, optional
-        How many levels are kept: of 1, old intervals are forgotten. By default all.
 
     Examples
     --------
@@ -200,11 +154,10 @@ class MergedIntervals:
     [{'from': [4], 'at': [4, 5, 6], 'busy': [1, 1, 1]}, {'from': [0], 'at': [0, 1], 'busy': [2, 2]}]
     """
 
-    def __init__(self, counters: dict[str, Merge], keep: int, levels: int | None = None) -> None:
+    def __init__(self, counters: dict[str, Merge], keep: int) -> None:
         self._names = list(counters)
         self._merges = list(counters.values())
         self._keep = keep
-        self._most_levels = levels
         self._levels: list[dict[int, list[Any]]] = [{}]
         self._from = [0]  # the first index of each level
 
@@ -219,18 +172,12 @@ class MergedIntervals:
         if counted:
             self._promote(0, max(counted))
 
-    def at(self, index: int) -> list[Any] | None:
-        """Return the counters of one of the shortest intervals, None if nothing happened or it is not kept."""
-        return self._levels[0].get(index)
-
     def _promote(self, level: int, newest: int) -> None:
         if newest - self._from[level] < 2 * self._keep:
             return
         start = self._from[level] = (newest - self._keep) & ~1
         here = self._levels[level]
         old = {at: here.pop(at) for at in [at for at in here if at < start]}
-        if level + 1 == self._most_levels:
-            return
         if level + 1 == len(self._levels):
             self._levels.append({})
             self._from.append(0)
@@ -304,22 +251,6 @@ class QueueDepth:
         self._since_ns = time_ns
 
 
-@dataclass(slots=True)
-class MonitorInterval:
-    """Counters of a model in one interval: requests count when they end, batches when they begin, busy time exactly."""
-
-    arrived: int = 0
-    failed: int = 0
-    refused: int = 0
-    requests: int = 0
-    rows: int = 0
-    batches: int = 0
-    busy_ns: int = 0
-    queue_ns: int = 0
-    compute_ns: int = 0
-    latencies_ns: Sequence[int] = ()
-
-
 class ModelIntervals:
     """The counters of a model for each interval since ``begin_ns``.
 
@@ -328,16 +259,13 @@ class ModelIntervals:
     begin_ns, width_ns : int
     keep : int
         How many intervals of each length are kept; see `MergedIntervals`.
-    levels : int, optional
-        How many lengths of intervals are kept; by default all.
     """
 
-    def __init__(self, begin_ns: int, width_ns: int, keep: int, levels: int | None = None) -> None:
+    def __init__(self, begin_ns: int, width_ns: int, keep: int) -> None:
         self.begin_ns = begin_ns
         self.width_ns = width_ns
-        self._keep = keep, levels
-        self._queue = MergedIntervals(QUEUE_COUNTERS, *self._keep)
-        self._requests = MergedIntervals(REQUEST_COUNTERS, *self._keep)
+        self._keep = keep
+        self._queue = MergedIntervals(QUEUE_COUNTERS, self._keep)
         self._lanes: dict[str, MergedIntervals] = {}
         self._slots: dict[str, MergedIntervals] = {}
 
@@ -348,24 +276,10 @@ class ModelIntervals:
     def add(self, counted: Counters) -> None:
         """Add the counters of a period."""
         self._queue.add(counted.queue)
-        self._requests.add(counted.requests)
         for name, lane in counted.lanes.items():
-            self._lanes.setdefault(name, MergedIntervals(LANE_COUNTERS, *self._keep)).add(lane)
+            self._lanes.setdefault(name, MergedIntervals(LANE_COUNTERS, self._keep)).add(lane)
         for name, slot in counted.slots.items():
-            self._slots.setdefault(name, MergedIntervals(SLOT_COUNTERS, *self._keep)).add(slot)
-
-    def last(self, end: int, count: int) -> list[MonitorInterval]:
-        """Return the ``count`` intervals before index ``end``, the oldest first."""
-        return [self._interval(at) for at in range(end - count, end)]
-
-    def _interval(self, at: int) -> MonitorInterval:
-        lanes = [values for lane in self._lanes.values() if (values := lane.at(at))]
-        busy_ns, batches, rows = (sum(values[number] for values in lanes) for number in range(3))
-        arrived, failed, requests, queue_ns, compute_ns, latencies_ns = self._requests.at(at) or (0, 0, 0, 0, 0, ())
-        refused = (self._queue.at(at) or (0, 0, 0))[2]
-        return MonitorInterval(
-            arrived, failed, refused, requests, rows, batches, busy_ns, queue_ns, compute_ns, latencies_ns
-        )
+            self._slots.setdefault(name, MergedIntervals(SLOT_COUNTERS, self._keep)).add(slot)
 
     def encode(self) -> Json:
         """Return all counters of the picture, with longer intervals where they are old."""
