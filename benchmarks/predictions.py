@@ -46,9 +46,9 @@ def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Random configurations of four models, predicted and measured: p50 and mean batch within 10 % in 90 % of them."""
     rows = list(_verified(scratch, seconds, max(2, rounds)))
     for name, (within, target) in TARGETS.items():
-        near = share(rows, name, within)
-        equal = scatter(rows, name)
-        print(f"{name}: within {within:.0%} in {near:.0%} (target {target:.0%}); equal runs differ by {equal:.0%}")
+        goal = f"within {within:.0%} in {share(rows, name, within):.0%} (target {target:.0%})"
+        alike = _share_of_alike(rows, name, (within, target))
+        print(f"{name}: {goal}, in {alike} whose equal runs are as near; these differ by {scatter(rows, name):.0%}")
     inside = statistics.mean(row[name]["inside"] for row in rows for name in COMPARED)
     print(f"measured values inside the stated range: {inside:.0%}")
     return {"rows": rows, "inside": inside}
@@ -63,6 +63,7 @@ def describe(figures: dict[str, Any]) -> str:
         (model, *(f"{share(of_model, name, within):.0%}" for name, (within, _) in TARGETS.items()))
         for model, of_model in models.items()
     ]
+    shares.append(("equal runs as near", *(_share_of_alike(rows, *goal) for goal in TARGETS.items())))
     shares.append(("target", *(f"{target:.0%}" for _, target in TARGETS.values())))
     shares.append(("difference of equal runs", *(f"{scatter(rows, name):.0%}" for name in TARGETS)))
     heads = [f"{name} within {within:.0%}" for name, (within, _) in TARGETS.items()]
@@ -111,6 +112,12 @@ def is_near(compared: Mapping[str, float], within: float) -> bool:
 def share(rows: list[dict[str, Any]], name: str, within: float) -> float:
     """Return the share of the configurations whose figure was predicted that closely."""
     return [is_near(row[name], within) for row in rows].count(True) / len(rows)
+
+
+def _share_of_alike(rows: list[dict[str, Any]], name: str, goal: tuple[float, float]) -> str:
+    """Return the share among the configurations whose equal runs differ by no more than the limit, and their number."""
+    alike = [row for row in rows if row[name]["scatter"] <= goal[0]]
+    return f"{share(alike, name, goal[0]):.0%} of {len(alike)}" if alike else "0"
 
 
 def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, Any]]:
