@@ -88,6 +88,9 @@ class _Transport:
     def write(self, data: bytes | memoryview) -> None:
         self.written += len(data)
 
+    def writelines(self, parts: Sequence[bytes | memoryview]) -> None:
+        self.written += sum(map(len, parts))
+
     def is_closing(self) -> bool:
         return False
 
@@ -107,11 +110,11 @@ class _Echo:
     def headers_received(self) -> None:
         pass
 
-    def data(self, chunk: bytes | bytearray) -> None:
+    def data(self, chunk: bytes | bytearray | memoryview) -> None:
         self._message = bytes(chunk)
 
     def body_received(self) -> None:
-        self._connection.send(self, _HEAD, self._message, _DONE)
+        self._connection.send(self, _HEAD, [self._message], _DONE)
 
     def cancelled(self) -> None:
         raise AssertionError("no call is cancelled")

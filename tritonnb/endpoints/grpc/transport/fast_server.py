@@ -134,7 +134,7 @@ class _Call:
         headers = self._headers
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             self._over = True
-            self._connection.send(self, b"", b"", _NOT_GRPC)
+            self._connection.send(self, b"", (), _NOT_GRPC)
         elif self._rpc is None and headers[":path"] != HEALTH_PATH:
             self._finish(UNIMPLEMENTED)
         elif "grpc-timeout" in headers:
@@ -143,7 +143,7 @@ class _Call:
                 seconds = int(timeout.group(1)) * _UNITS[timeout.group(2)]
                 self._deadline = self._server.loop.call_later(seconds, self._expired)
 
-    def data(self, chunk: bytes | bytearray) -> None:
+    def data(self, chunk: bytes | bytearray | memoryview) -> None:
         """Called when a part of the body has arrived."""
         if self._over:
             return
@@ -160,7 +160,7 @@ class _Call:
         else:
             del buffer[: self._receive_messages(buffer)]
 
-    def _receive_messages(self, data: bytes | bytearray) -> int:
+    def _receive_messages(self, data: bytes | bytearray | memoryview) -> int:
         """Handle the messages that are complete, and return their size in bytes."""
         at = 0
         while len(data) - at >= 5 and not self._over:
@@ -240,12 +240,12 @@ class _Call:
         head, body = self._framed(message)
         self._connection.send(self, head, body, _DONE)
 
-    def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, bytes]:
+    def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Return the header block of the response, and the message with its prefix."""
         if self._wants_gzip:
             compressed = compress(b"".join(message), "gzip", 1)
-            return _HEAD_GZIP, _PREFIX.pack(1, len(compressed)) + compressed
-        return _HEAD, b"".join((_PREFIX.pack(0, sum(map(len, message))), *message))
+            return _HEAD_GZIP, [_PREFIX.pack(1, len(compressed)), compressed]
+        return _HEAD, [_PREFIX.pack(0, sum(map(len, message))), *message]
 
     @property
     def _wants_gzip(self) -> bool:
@@ -271,7 +271,7 @@ class _Call:
             # Printable ASCII as it is, the rest percent-encoded.
             encoded = quote_from_bytes(text.encode("utf-8", "replace"), safe=_PRINTABLE)
             trailers += literal("grpc-message", encoded.encode())
-        self._connection.send(self, b"", b"", trailers if self._head_sent else _SUCCESS + trailers)
+        self._connection.send(self, b"", (), trailers if self._head_sent else _SUCCESS + trailers)
 
 
 class _Infer(_Call):
@@ -354,7 +354,7 @@ class _StreamInfer(_Infer):
         else:
             if not self._head_sent and not self._over:
                 self._head_sent = True
-                self._connection.send(self, _HEAD, b"", None)
+                self._connection.send(self, _HEAD, (), None)
             self._finish(OK)
         finally:
             self._server.streams.discard(stream)

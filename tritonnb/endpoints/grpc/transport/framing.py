@@ -11,6 +11,8 @@ import re
 import struct
 import time
 from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Protocol
 
 from hpack import Decoder
@@ -33,6 +35,8 @@ _CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer
 LARGEST_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_LIMIT = 16_384
+#: Parts of a message that are larger are sent from where they are, smaller ones are joined.
+_LARGE_PART = 4096
 
 
 class Call(Protocol):
@@ -63,7 +67,7 @@ class Call(Protocol):
     def headers_received(self) -> None:
         """Called when the headers have arrived."""
 
-    def data(self, chunk: bytes | bytearray) -> None:
+    def data(self, chunk: bytes | bytearray | memoryview) -> None:
         """Called when a part of the body has arrived."""
 
     def body_received(self) -> None:
@@ -237,7 +241,7 @@ class Sender:
         self._window = DEFAULT_WINDOW
         self._starved: dict[int, Call] = {}  # calls that wait for the connection's window, not their own
 
-    def send(self, call: Call, head: bytes, body: bytes, trailers: bytes | None) -> None:
+    def send(self, call: Call, head: bytes, body: Sequence[bytes | memoryview], trailers: bytes | None) -> None:
         """Send a part of a call's response.
 
         Parameters
@@ -245,53 +249,54 @@ class Sender:
         call : Call
         head : bytes
             The header block before the body; may be empty.
-        body : bytes
-            May be empty.
+        body : sequence of bytes or memoryview
+            Its parts; those of a body that is larger than a frame are not copied, so they must not change any more.
         trailers : bytes or None
             The header block that ends the stream.
         """
         if self._transport.is_closing() or self._calls.get(call.stream) is not call:
             return
-        size = len(body)
-        parts = [frame(HEADERS, END_HEADERS, call.stream, head)] if head else []
+        size = sum(map(len, body))
+        parts: list[bytes | memoryview] = [frame(HEADERS, END_HEADERS, call.stream, head)] if head else []
         ready = not call.outgoing and not self.paused
         if ready and size <= self.frame_limit and size <= self._window and size <= call.window:
             if size:
                 self._window -= size
                 call.window -= size
-                parts += (frame_head(size, DATA, 0, call.stream), body)
+                parts += (frame_head(size, DATA, 0, call.stream), *body)
             if trailers is not None:
                 parts += self._last(call, trailers)
             self._transport.write(b"".join(parts))
             return
         if parts:
             self._transport.write(parts[0])
-        if size:
-            call.outgoing.append(memoryview(body))
+        for is_large, group in groupby(body, lambda part: len(part) > _LARGE_PART):
+            pieces = list(group)
+            call.outgoing.extend(map(memoryview, pieces if is_large else [b"".join(pieces)]))
         call.trailers = trailers
         self.pump(call)
 
     def pump(self, call: Call) -> None:
-        """Send as much of a call's waiting data as the windows allow."""
-        while call.outgoing:
-            if self.paused or self._window <= 0:
-                self._starved[call.stream] = call
-                return
+        """Send as much of a call's waiting data as the windows allow, without copying it."""
+        parts: list[bytes | memoryview] = []
+        while call.outgoing and not self.paused and self._window > 0 and call.window > 0:
             waiting = call.outgoing[0]
             size = min(len(waiting), self.frame_limit, self._window, call.window)
-            if size <= 0:
-                return
             self._window -= size
             call.window -= size
-            self._transport.write(frame_head(size, DATA, 0, call.stream))
-            self._transport.write(waiting[:size])
+            parts += (frame_head(size, DATA, 0, call.stream), waiting[:size])
             if size == len(waiting):
                 call.outgoing.popleft()
             else:
                 call.outgoing[0] = waiting[size:]
-        if call.trailers is not None:
-            self._transport.write(b"".join(self._last(call, call.trailers)))
-        else:
+        if call.outgoing:
+            if self.paused or self._window <= 0:
+                self._starved[call.stream] = call
+        elif call.trailers is not None:
+            parts += self._last(call, call.trailers)
+        if parts:
+            self._transport.writelines(parts)
+        if not call.outgoing and call.trailers is None:
             call.drained()
 
     def open_window(self, size: int) -> None:

@@ -92,6 +92,7 @@ class Http2Connection:
         self._busy_poller = server.busy_poller
         self._transport: asyncio.Transport
         self._buffer = bytearray()
+        self._missing = self._data_flags = self._data_stream = 0  # of a DATA frame that is passed on in parts
         self._in_preface = True
         self._blocks = HeaderBlocks()
         self._block: bytearray | None = None  # the header block that is not complete yet
@@ -172,7 +173,7 @@ class Http2Connection:
 
     def _read(self, data: bytes | bytearray) -> int:
         """Handle whole frames; how many bytes they were."""
-        at, end = 0, len(data)
+        at, end = self._data_part(data, 0) if self._missing else 0, len(data)
         if self._in_preface:
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
                 raise ProtocolViolationError(PROTOCOL_ERROR)
@@ -188,19 +189,31 @@ class Http2Connection:
             if length > _FRAME_LIMIT:
                 raise ProtocolViolationError(FRAME_SIZE_ERROR)
             start, stop = at + 9, at + 9 + length
-            if stop > end:
-                break
             kind, flags = data[at + 3], data[at + 4]
+            if stop > end and (kind != DATA or flags & PADDED):
+                break
             stream = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
             if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
                 raise ProtocolViolationError(PROTOCOL_ERROR)
+            if stop > end:
+                self._missing, self._data_flags, self._data_stream = length, flags, stream
+                return self._data_part(data, start)
             handle = self._frames.get(kind)
             if handle is not None:  # frames of unknown types are ignored
                 handle(flags, stream, data[start:stop])
             at = stop
         return at
 
-    def _on_data(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+    def _data_part(self, data: bytes | bytearray, at: int) -> int:
+        """Pass on what has come of a DATA frame; return where it ends."""
+        stop = min(len(data), at + self._missing)
+        self._missing -= stop - at
+        flags = self._data_flags & ~END_STREAM if self._missing else self._data_flags
+        part = memoryview(data)[at:stop] if isinstance(data, bytes) else data[at:stop]
+        self._on_data(flags, self._data_stream, part)
+        return stop
+
+    def _on_data(self, flags: int, stream: int, payload: bytes | bytearray | memoryview) -> None:
         if not stream:
             raise ProtocolViolationError(PROTOCOL_ERROR)
         self._received += len(payload)
@@ -220,7 +233,7 @@ class Http2Connection:
             self._open_window(stream, call.received)
             call.received = 0
         if flags & PADDED:
-            payload = unpadded(payload)
+            payload = unpadded(bytes(payload))
         if payload:
             call.data(payload)
         if flags & END_STREAM:
@@ -294,30 +307,18 @@ class Http2Connection:
 
     def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         self._controls.count()
-        if not stream:
-            raise ProtocolViolationError(PROTOCOL_ERROR)
-        if len(payload) != 5:
-            raise ProtocolViolationError(FRAME_SIZE_ERROR)
+        _check(stream != 0, len(payload) == 5)
 
     def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         self._controls.count()
-        if len(payload) != 4:
-            raise ProtocolViolationError(FRAME_SIZE_ERROR)
-        self._check_begun(stream)
+        _check(0 < stream <= self._last_stream, len(payload) == 4)
         call = self.calls.pop(stream, None)
         if call is not None:
             self._sender.forget(stream)
             call.cancelled()
 
-    def _check_begun(self, stream: int) -> None:
-        if not stream or stream > self._last_stream:
-            raise ProtocolViolationError(PROTOCOL_ERROR)
-
     def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
-        if stream:
-            raise ProtocolViolationError(PROTOCOL_ERROR)
-        if len(payload) % 6 or (flags & ACK and payload):
-            raise ProtocolViolationError(FRAME_SIZE_ERROR)
+        _check(not stream, not (payload if flags & ACK else len(payload) % 6))
         if flags & ACK:
             return
         self._settings.count()
@@ -334,23 +335,18 @@ class Http2Connection:
 
     def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         self._controls.count()
-        if stream:
-            raise ProtocolViolationError(PROTOCOL_ERROR)
-        if len(payload) != 8:
-            raise ProtocolViolationError(FRAME_SIZE_ERROR)
+        _check(not stream, len(payload) == 8)
         if not flags & ACK:
             self._transport.write(frame(PING, ACK, 0, payload))
 
     def _on_window_update(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
-        if len(payload) != 4:
-            raise ProtocolViolationError(FRAME_SIZE_ERROR)
+        _check(stream <= self._last_stream, len(payload) == 4)
         more = int.from_bytes(payload, "big") & LARGEST_WINDOW
         if not stream:
             if not more:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             self._sender.open_window(more)
             return
-        self._check_begun(stream)
         call = self.calls.get(stream)
         if call is None:
             return
@@ -361,10 +357,7 @@ class Http2Connection:
             self._sender.pump(call)
 
     def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
-        if stream:
-            raise ProtocolViolationError(PROTOCOL_ERROR)
-        if len(payload) < 8:
-            raise ProtocolViolationError(FRAME_SIZE_ERROR)
+        _check(not stream, len(payload) >= 8)
 
     def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         raise ProtocolViolationError(PROTOCOL_ERROR)
@@ -398,3 +391,10 @@ class Http2Connection:
     def close(self) -> None:
         """Close the connection; calls in progress are cancelled."""
         self._transport.abort() if self.calls else self._transport.close()
+
+
+def _check(is_right_stream: bool, is_right_size: bool) -> None:
+    if not is_right_size:
+        raise ProtocolViolationError(FRAME_SIZE_ERROR)
+    if not is_right_stream:
+        raise ProtocolViolationError(PROTOCOL_ERROR)
