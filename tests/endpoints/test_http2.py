@@ -7,12 +7,13 @@ import struct
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.endpoints.http2_client import HELLO, STREAM, Running, cases, message, running, values, with_server
+from tests.endpoints.http2_client import HELLO, STREAM, Client, Running, cases, message, running, values, with_server
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
@@ -63,21 +64,52 @@ async def test_body_may_arrive_byte_by_byte(server: Running) -> None:
     assert await client.answer() == (1, [5, 6])
 
 
+cuts = st.lists(st.integers(1, 200), min_size=1, max_size=12)
+
+
+async def send_in_parts(client: Client, data: bytes, sizes: list[int]) -> None:
+    for size in sizes:
+        client.send(data[:size])
+        await asyncio.sleep(0)
+        data = data[size:]
+    client.send(data)
+
+
 @settings(max_examples=40)
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-def test_requests_may_be_split_at_any_byte(cuts: list[int]) -> None:
+@given(cuts)
+def test_requests_may_be_split_at_any_byte(sizes: list[int]) -> None:
     async def main() -> None:
         async with running() as server:
             client = await server.connect(b"")
-            data = HELLO + client.request(1, 1) + client.request(3, 2)
-            for cut in cuts:
-                client.send(data[:cut])
-                await asyncio.sleep(0)
-                data = data[cut:]
-            client.send(data)
+            await send_in_parts(client, HELLO + client.request(1, 1) + client.request(3, 2), sizes)
             assert sorted([(await client.answer())[0], (await client.answer())[0]]) == [1, 3]
 
     asyncio.run(main())
+
+
+@settings(max_examples=40)
+@given(cuts)
+def test_frame_with_several_messages_of_a_stream_may_arrive_in_parts(sizes: list[int]) -> None:
+    async def main() -> None:
+        async with running() as server:
+            client = await server.connect()
+            body = message(1) + message(2, 3) + message(4)
+            await send_in_parts(client, client.headers(1, path=STREAM) + frame(DATA, END_STREAM, 1, body), sizes)
+            await client.until(HEADERS, END_STREAM)
+            assert streamed(client.bodies[1]) == [[1], [2, 3], [4]]
+
+    asyncio.run(main())
+
+
+def streamed(body: bytes) -> list[list[int]]:
+    """The values of the responses of a stream."""
+    found = []
+    while body:
+        end = 5 + int.from_bytes(body[1:5], "big")
+        response = pb.ModelStreamInferResponse.FromString(body[5:end]).infer_response
+        found.append(np.frombuffer(response.raw_output_contents[0], "<i4").tolist())
+        body = body[end:]
+    return found
 
 
 @settings(max_examples=60)

@@ -108,3 +108,19 @@ def test_contradicting_arguments_are_refused(server: Server, sleeping: tnb.Recor
         sleeping.twin().verify(server["sleeps"], rate=5, arrivals=[(0, 1)])
     with pytest.raises(tnb.TritonError, match="the configuration has no field 'colour'"):
         sleeping.twin().verify(server["sleeps"], colour=3)
+
+
+def test_verdict_says_by_how_much_executions_took_longer(server: Server) -> None:
+    seconds = [0.005]
+
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        time.sleep(seconds[0])
+        return X
+
+    recording = tnb.load(server["sleeps"], rate=50, arrivals="poisson", requests=60, seed=1).wait().recording
+    assert recording is not None
+    seconds[0] = 0.01
+    result = recording.twin().verify(server["sleeps"])
+    assert result.duration == pytest.approx(2, abs=0.4)
+    assert f"Executions took {result.duration - 1:.0%} longer than in the twin's recording." in result.verdict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import statistics
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -36,6 +37,8 @@ from tritonnb.simulation.run import instance_count
 _WARM_UP = 4
 #: The figures that a server is compared in.
 COMPARED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size")
+#: A smaller relative difference of the execution times is no remark.
+_SAME_SPEED = 0.05
 #: The fields of a configuration that a twin simulates.
 _SIMULATED = {"max_batch_size", "dynamic_batching", "sequence_batching", "instance_group"}
 
@@ -57,6 +60,9 @@ class Verification:
     by_server : bool
         Whether the latencies are those in a recording of the server, as in the twin's. Otherwise they are the client's
         and contain the way to the server.
+    duration : float or None
+        The median time of an execution relative to that of the twin for its rows and busy instances: 1.1 if the machine
+        was 10 % slower than in the twin's recording. None without a recording of the server.
 
     Examples
     --------
@@ -78,6 +84,7 @@ class Verification:
     measured: dict[str, float]
     trial: Trial
     by_server: bool
+    duration: float | None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -95,7 +102,14 @@ class Verification:
         inside = len(self.measured) - len(self.outside)
         text = f"{inside} of {len(self.measured)} figures within the range; largest error {error:+.0%} ({name})."
         failed = f" {self.trial.refused} requests failed." if self.trial.refused else ""
-        return text + failed + ("" if self.by_server else " Measured by the client, with the way to the server.")
+        client = "" if self.by_server else " Measured by the client, with the way to the server."
+        return text + self._remark_on_duration() + failed + client
+
+    def _remark_on_duration(self) -> str:
+        if self.duration is None or abs(self.duration - 1) < _SAME_SPEED:
+            return ""
+        change = f"{abs(self.duration - 1):.0%} {'longer' if self.duration > 1 else 'shorter'}"
+        return f" Executions took {change} than in the twin's recording."
 
     def _range(self, name: str) -> Range:
         value: Range = getattr(self.prediction, name)
@@ -203,7 +217,8 @@ def verify(
     if not len(trial.latencies_ms):
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
     measured = _client_figures(trial) if recording is None else _server_figures(recording)
-    return Verification(dict(edits), prediction, measured, trial, recording is not None)
+    duration = None if recording is None else _relative_duration(twin, recording)
+    return Verification(dict(edits), prediction, measured, trial, recording is not None, duration)
 
 
 def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
@@ -224,6 +239,11 @@ def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) ->
 def _server_figures(recording: Recording) -> dict[str, float]:
     figures = Figures.from_latencies(latencies_from_columns(columns_of(recording)), len(recording.instances))
     return {name: getattr(figures, name) for name in COMPARED}
+
+
+def _relative_duration(twin: Twin, recording: Recording) -> float:
+    executions = recording.service().executions
+    return statistics.median(one.time_ns / max(1.0, twin.times.expected_ns(one.rows, one.busy)) for one in executions)
 
 
 def _client_figures(trial: Trial) -> dict[str, float]:
