@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterable
 from typing import cast
 
 from tornado import httputil
@@ -95,6 +96,9 @@ class Wire:
 
     def write(self, data: bytes) -> None:
         self.sent += data
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        self.sent += b"".join(parts)
 
     def is_closing(self) -> bool:
         return self.state in ("closed", "aborted")

@@ -16,12 +16,14 @@ from tritonnb.core.events import (
     RequestRefused,
     StepSent,
 )
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.generations import Generation
 from tritonnb.recording.recorded_events import EnsembleRequest
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import SlotOccupancy
 
 
+@with_short_traceback
 def between(recording: Recording, start_ms: float | None = None, end_ms: float | None = None) -> Excerpt:
     """Return the requests that were in the server during a time range, and their batches.
 
