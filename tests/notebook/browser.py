@@ -45,7 +45,8 @@ FINISHED = """() => {
 CELL_ERRORS = """() => {
     const cells = [...window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells];
     const outputs = cells.filter((cell) => cell.cell_type === "code").flatMap((cell) => cell.outputs);
-    return outputs.filter((output) => output.output_type === "error").map((output) => output.ename);
+    const errors = outputs.filter((output) => output.output_type === "error");
+    return errors.map((error) => `${error.ename}: ${error.evalue}`);
 }"""
 OPEN = """async (path) => {
     await window.jupyterapp.commands.execute("docmanager:open", { path, factory: "Notebook" });
@@ -166,7 +167,7 @@ class NotebookPage:
         self.browser_page.wait_for_function(FINISHED, timeout=100_000)
 
     def cell_errors(self) -> list[str]:
-        """The names of the errors that cells have raised."""
+        """The names and messages of the errors that cells have raised."""
         errors: list[str] = self.browser_page.evaluate(CELL_ERRORS)
         return errors
 
