@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -88,7 +89,7 @@ class MonitorInterval:
     busy_ns: int = 0
     queue_ns: int = 0
     compute_ns: int = 0
-    latencies_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
+    latencies_ns: array[int] = field(default_factory=lambda: array("q"))
 
 
 class Activity:
@@ -116,9 +117,10 @@ class Activity:
         return (time_ns - self.begin_ns) // INTERVAL_NS
 
     def last(self, model: str, end: int, count: int) -> list[MonitorInterval]:
-        """Return the ``count`` intervals of a model before number ``end``, the oldest first."""
+        """Return copies of the ``count`` intervals of a model before number ``end``, the oldest first."""
         intervals: Mapping[int, MonitorInterval] = self._models.get(model, {})
-        return [replace(intervals.get(number, MonitorInterval())) for number in range(end - count, end)]
+        found = [intervals.get(number, MonitorInterval()) for number in range(end - count, end)]
+        return [replace(interval, latencies_ns=interval.latencies_ns[:]) for interval in found]
 
     def fold(self, packed: Iterable[Packed]) -> None:
         """Count packed events of requests and executions since the begin; others are ignored."""
@@ -171,7 +173,7 @@ class Activity:
             interval.requests += len(good)
             interval.queue_ns += int((start[good] - queued[good]).sum())
             interval.compute_ns += int((end[good] - start[good]).sum())
-            interval.latencies_ns = np.append(interval.latencies_ns, end[good] - received[good])
+            interval.latencies_ns.frombytes((end[good] - received[good]).tobytes())
 
     def _count(self, event: object, intervals: _Intervals) -> None:
         if isinstance(event, RequestRefused):
@@ -188,7 +190,7 @@ class Activity:
                 interval.failed += 1
                 return
             interval.requests += 1
-            interval.latencies_ns = np.append(interval.latencies_ns, event.time_ns - event.received_ns)
+            interval.latencies_ns.append(event.time_ns - event.received_ns)
 
     def problem(self, model: str, end: int) -> str:
         """Return why requests of the last intervals were lost, or that their queue grows; empty if all is well."""
@@ -302,7 +304,7 @@ def measures(intervals: list[MonitorInterval], instances: int) -> Json:
 
     Examples
     --------
-    >>> latencies_ns = np.array([1_000_000, 3_000_000])
+    >>> latencies_ns = array("q", [1_000_000, 3_000_000])
     >>> interval = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=latencies_ns)
     >>> measures([interval], 1)
     {'rate': 2.0, 'errors': 0.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
