@@ -6,11 +6,13 @@ several times, so that the scatter of equal runs is known. One of the models run
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,6 @@ _OVERLOAD = 100_000.0
 _UTILIZATION, _HALVINGS = (0.2, 0.9), 7
 #: The rates of a recording: multiples of that of two clients who wait for their responses.
 _RECORDED = (0.5, 1.0, 2.0, 3.0)
-#: Executions take as long as recorded if their median differs by no more.
-_SAME_SPEED = 0.05
 #: Each rate of a recording, and a verification, take this many times the seconds of the option.
 _RECORDED_SECONDS, _VERIFIED = 3, 4
 
@@ -49,7 +49,7 @@ def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     rows = list(_verified(scratch, seconds, max(2, rounds)))
     for name, (within, target) in TARGETS.items():
         goal = f"within {within:.0%} in {share(rows, name, within):.0%} (target {target:.0%})"
-        print(f"{name}: {goal}, in {_share_at_speed(rows, name, within)} with executions as long as recorded")
+        print(f"{name}: {goal}, given the speed of the run in {share(rows, name, within, 'at_speed'):.0%}")
     inside = statistics.mean(row[name]["inside"] for row in rows for name in COMPARED)
     print(f"measured values inside the stated range: {inside:.0%}")
     return {"rows": rows, "inside": inside}
@@ -65,7 +65,7 @@ def describe(figures: dict[str, Any]) -> str:
         for model, of_model in models.items()
     ]
     shares.append(
-        ("executions as long as recorded", *(_share_at_speed(rows, name, TARGETS[name][0]) for name in TARGETS))
+        ("all, given the speed", *(f"{share(rows, name, TARGETS[name][0], 'at_speed'):.0%}" for name in TARGETS))
     )
     shares.append(("target", *(f"{target:.0%}" for _, target in TARGETS.values())))
     shares.append(("difference of equal runs", *(f"{scatter(rows, name):.0%}" for name in TARGETS)))
@@ -80,7 +80,8 @@ def describe(figures: dict[str, Any]) -> str:
     return (
         f"{len(rows)} random configurations of four models, one of them on a real Triton, recorded once each. Of the "
         f"measured figures, {figures['inside']:.0%} are inside the stated ranges, which should contain "
-        f"{SHARE:.0%}.\n\n![Predicted against measured values]({PICTURE.name})\n\n"
+        f"{SHARE:.0%}. *Given the speed*: predicted with execution times multiplied by what the machine was slower.\n\n"
+        f"![Predicted against measured values]({PICTURE.name})\n\n"
         + table(("configurations", *heads), shares)
         + "\nThe misses, predicted/measured; 2×16 are two instances with at most 16 rows, 1.15 means that executions "
         "took 1.15 times as long as in the recording:\n\n"
@@ -108,20 +109,14 @@ def scatter(rows: list[dict[str, Any]], name: str) -> float:
     return statistics.median(differences)
 
 
-def is_near(compared: Mapping[str, float], within: float) -> bool:
+def is_near(compared: Mapping[str, float], within: float, prediction: str = "predicted") -> bool:
     """Return whether the predicted value is that close to the measured one, relative to it."""
-    return abs(compared["predicted"] / compared["measured"] - 1) <= within
+    return abs(compared[prediction] / compared["measured"] - 1) <= within
 
 
-def share(rows: list[dict[str, Any]], name: str, within: float) -> float:
+def share(rows: list[dict[str, Any]], name: str, within: float, prediction: str = "predicted") -> float:
     """Return the share of the configurations whose figure was predicted that closely."""
-    return [is_near(row[name], within) for row in rows].count(True) / len(rows)
-
-
-def _share_at_speed(rows: list[dict[str, Any]], name: str, within: float) -> str:
-    """Return the share among the configurations in whose runs executions took as long as recorded, and their number."""
-    rows = [row for row in rows if abs(row["duration"] - 1) <= _SAME_SPEED]
-    return f"{share(rows, name, within):.0%} of {len(rows)}" if rows else "none"
+    return [is_near(row[name], within, prediction) for row in rows].count(True) / len(rows)
 
 
 def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, Any]]:
@@ -142,8 +137,19 @@ def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, An
                     row = {"model": f"{model.name} {title}", "rate": rate, **edits, **_compared(runs)}
                     row["utilization"] = runs[0].prediction.utilization.value
                     row["duration"] = statistics.median([run.duration or 1.0 for run in runs])
+                    at_speed = _slower(twin, row["duration"]).predict(arrivals=arrivals, **edits)
+                    for name in COMPARED:
+                        row[name]["at_speed"] = getattr(at_speed, name).value
                     _show(row)
                     yield row
+
+
+def _slower(twin: Twin, factor: float) -> Twin:
+    """Return the twin of a machine on which executions take this many times as long."""
+    slower = copy.copy(twin)
+    executions = (replace(one, time_ns=round(one.time_ns * factor)) for one in twin.times.executions)
+    slower.times = replace(twin.times, executions=tuple(executions))
+    return slower
 
 
 def _compared(runs: list[Verification]) -> dict[str, dict[str, float]]:
