@@ -55,6 +55,9 @@ IS_OPEN = """(path) => {
     const context = window.jupyterapp?.shell.currentWidget?.context;
     return context?.path === path && context.isReady && context.sessionContext.isReady;
 }"""
+#: No icon; and JupyterLab lists the kernels while one starts, which its server answers with status 500 if that kernel
+#: has not been active yet.
+_IGNORED = ("favicon", "/api/kernels?")
 #: End the kernel and close the notebook; return whether JupyterLab has no notebook and no dialog then. Observers and
 #: cancelled requests of the notebook raise their errors in the next frame: the next notebook must not report them.
 CLOSE = """async () => {
@@ -261,7 +264,11 @@ class NotebookPage:
     @property
     def errors(self) -> list[str]:
         """The errors in the browser's console."""
-        return [message for message in self.messages if message.startswith("error") and "favicon" not in message]
+        return [
+            message
+            for message in self.messages
+            if message.startswith("error") and not any(words in message for words in _IGNORED)
+        ]
 
 
 def _line(message: Any) -> str:

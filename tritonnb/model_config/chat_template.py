@@ -73,9 +73,9 @@ class ChatTemplate:
     def _compiled(self) -> Any:
         try:
             from jinja2 import TemplateSyntaxError
-        except ImportError:
+        except ImportError as error:
             raise UnsupportedError(
-                f"{self._place()}: expected the package jinja2, which is not installed: pip install 'tritonnb[openai]'"
+                f"{self._place()}: expected the package jinja2 ({error}): pip install 'tritonnb[openai]'"
             ) from None
         try:
             return _compile(self.path, self.path.stat().st_mtime_ns)
