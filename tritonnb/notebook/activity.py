@@ -36,6 +36,8 @@ _MOST_EVENTS = 1_000_000
 INTERVAL_NS = 1_000_000_000
 #: Intervals that are kept, and those that the numbers are computed from.
 KEPT, RECENT = 120, 5
+#: Newer intervals than the last one that is over.
+_OPEN = 1
 #: How long after its end an interval counts as over: the events of an execution are emitted after it ended.
 _LATE_NS = 100_000_000
 _ARRIVED = RequestArrived.__name__
@@ -93,7 +95,7 @@ class MonitorInterval:
 
 
 class Activity:
-    """The intervals of all models, numbered from ``begin_ns``; the last `KEPT` of each are kept.
+    """The intervals of all models, numbered from ``begin_ns``; the last `KEPT` of each that are over are kept.
 
     Examples
     --------
@@ -139,7 +141,7 @@ class Activity:
                 for event in of_kind:
                     self._count(unpack(event), intervals)
             newest = max(intervals)
-            for number in [number for number in intervals if number <= newest - KEPT]:
+            for number in [number for number in intervals if number < newest - KEPT - _OPEN]:
                 del intervals[number]
 
     def _by_interval(self, times_ns: Times) -> Iterator[tuple[int, Times]]:
@@ -154,7 +156,7 @@ class Activity:
         for number, begun in self._by_interval(start):
             intervals[number].batches += len(begun)
         first, last = self.number_at(int(start.min())), self.number_at(int(end.max()) - 1)
-        for number in range(max(0, first, last - KEPT), last + 1):
+        for number in range(max(0, first, last - KEPT - _OPEN), last + 1):
             bounds = self.begin_ns + INTERVAL_NS * np.array([number, number + 1])
             intervals[number].busy_ns += int((np.clip(end, *bounds) - np.clip(start, *bounds)).sum())
         requests = [requests_of(event) for event in executed]
