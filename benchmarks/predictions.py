@@ -136,7 +136,7 @@ def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, An
                     runs = [twin.verify(model, arrivals=arrivals, **edits) for _ in range(rounds)]
                     row = {"model": f"{model.name} {title}", "rate": rate, **edits, **_compared(runs)}
                     row["utilization"] = runs[0].prediction.utilization.value
-                    row["duration"] = statistics.median([run.duration or 1.0 for run in runs])
+                    row["duration"] = statistics.median([run.relative_duration or 1.0 for run in runs])
                     at_speed = _slower(twin, row["duration"]).predict(arrivals=arrivals, **edits)
                     for name in COMPARED:
                         row[name]["at_speed"] = getattr(at_speed, name).value

@@ -60,7 +60,7 @@ class Verification:
     by_server : bool
         Whether the latencies are those in a recording of the server, as in the twin's. Otherwise they are the client's
         and contain the way to the server.
-    duration : float or None
+    relative_duration : float or None
         The median time of an execution relative to that of the twin for its rows and busy instances: 1.1 if the machine
         was 10 % slower than in the twin's recording. None without a recording of the server.
 
@@ -84,7 +84,7 @@ class Verification:
     measured: dict[str, float]
     trial: Trial
     by_server: bool
-    duration: float | None
+    relative_duration: float | None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -106,9 +106,9 @@ class Verification:
         return text + self._remark_on_duration() + failed + client
 
     def _remark_on_duration(self) -> str:
-        if self.duration is None or abs(self.duration - 1) < _SAME_SPEED:
+        if self.relative_duration is None or abs(self.relative_duration - 1) < _SAME_SPEED:
             return ""
-        change = f"{abs(self.duration - 1):.0%} {'longer' if self.duration > 1 else 'shorter'}"
+        change = f"{abs(self.relative_duration - 1):.0%} {'longer' if self.relative_duration > 1 else 'shorter'}"
         return f" Executions took {change} than in the twin's recording."
 
     def _range(self, name: str) -> Range:
@@ -217,8 +217,8 @@ def verify(
     if not len(trial.latencies_ms):
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
     measured = _client_figures(trial) if recording is None else _server_figures(recording)
-    duration = None if recording is None else _relative_duration(twin, recording)
-    return Verification(dict(edits), prediction, measured, trial, recording is not None, duration)
+    relative = None if recording is None else _relative_duration(twin, recording)
+    return Verification(dict(edits), prediction, measured, trial, recording is not None, relative)
 
 
 def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
