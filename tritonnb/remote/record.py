@@ -128,8 +128,9 @@ def record(
 
 
 def _warn_of_crash(remote: Remote) -> None:
-    is_fragile = remote.url.startswith("http") and remote.metadata().get("version", "").startswith("2.51")
-    if is_fragile and remote not in _warned:
+    if remote in _warned or not remote.url.startswith("http"):
+        return
+    if remote.metadata().get("version", "").startswith("2.51"):
         _warned.add(remote)
         warn(_CRASH_WARNING)
 
