@@ -75,7 +75,7 @@ class ChatTemplate:
             from jinja2 import TemplateSyntaxError
         except ImportError as error:
             raise UnsupportedError(
-                f"{self._place()}: expected the package jinja2 ({error}): pip install 'tritonnb[openai]'"
+                f"{self._place()}: expected the package jinja2, got '{error}': pip install 'tritonnb[openai]'"
             ) from None
         try:
             return _compile(self.path, self.path.stat().st_mtime_ns)

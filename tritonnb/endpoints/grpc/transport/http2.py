@@ -209,8 +209,7 @@ class Http2Connection:
         stop = min(len(data), at + self._missing)
         self._missing -= stop - at
         flags = self._data_flags & ~END_STREAM if self._missing else self._data_flags
-        part = memoryview(data)[at:stop] if isinstance(data, bytes) else data[at:stop]
-        self._on_data(flags, self._data_stream, part)
+        self._on_data(flags, self._data_stream, memoryview(data)[at:stop] if isinstance(data, bytes) else data[at:stop])
         return stop
 
     def _on_data(self, flags: int, stream: int, payload: bytes | bytearray | memoryview) -> None:
@@ -394,6 +393,7 @@ class Http2Connection:
 
 
 def _check(is_right_stream: bool, is_right_size: bool) -> None:
+    """Raise an error unless a frame is on the right kind of stream, and has the right size."""
     if not is_right_size:
         raise ProtocolViolationError(FRAME_SIZE_ERROR)
     if not is_right_stream:
