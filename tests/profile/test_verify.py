@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -52,7 +53,7 @@ def test_prediction_is_verified_with_the_recorded_arrivals(
         assert getattr(result.prediction, name).value == pytest.approx(result.measured[name] * (1 + error))
     if "max_queue_delay_microseconds" in edits:
         assert result.measured["mean_batch_size"] > sleeping.summary()["mean_batch_size"] + 0.5
-    assert result.verdict() in result._repr_html_()
+    assert html.escape(result.verdict()) in result._repr_html_()
     assert len(result.plot().axes) == 1
 
 
