@@ -5,11 +5,11 @@ Times in scenarios are milliseconds.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.scheduling.invariants import check_invariants
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.slots import Sequence
@@ -17,32 +17,6 @@ from tritonnb.scheduling.virtual_time import VirtualTime
 
 MS = 1_000_000
 START, END = 1, 2
-
-_serials = itertools.count(1)
-
-
-@dataclass(eq=False)
-class Request:
-    """The attributes of a request that a scheduler reads."""
-
-    id: str
-    batch_size: int = 1
-    batch_key: Hashable = None
-    priority: int = 0
-    timeout_us: int = 0
-    correlation_id: int | str = 0
-    flags: int = 0
-    cancelled: bool = False
-    queued_ns: int = 0
-    received_ns: int = 0
-    serial: int = field(default_factory=_serials.__next__)
-
-    @property
-    def id_prefix(self) -> str:
-        return f"[request id: {self.id or '<id_unknown>'}] "
-
-    def __repr__(self) -> str:
-        return self.id
 
 
 @dataclass
@@ -68,12 +42,17 @@ class Play:
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
         self.by_id = {arrival.id: arrival for arrival in arrivals}
         self.time = VirtualTime(scheduler, self._service, instances, check=check_invariants)
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, Schedulable] = {}
         for arrival in arrivals:
-            request = Request(
-                arrival.id, arrival.size, arrival.key, arrival.priority, int(arrival.timeout * 1000),
-                arrival.sequence, START * arrival.start | END * arrival.end,
-            )  # fmt: skip
+            request = Schedulable(
+                arrival.id,
+                batch_size=arrival.size,
+                batch_key=arrival.key,
+                priority=arrival.priority,
+                timeout_us=int(arrival.timeout * 1000),
+                correlation_id=arrival.sequence,
+                flags=START * arrival.start | END * arrival.end,
+            )
             self.requests[arrival.id] = request
             self.time.arrive(int(arrival.at * MS), request)
             if arrival.cancel_at is not None:

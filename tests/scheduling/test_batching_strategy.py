@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scheduling.harness import MS, Arrival, Play
-from tritonnb.scheduling.decisions import Schedulable
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 

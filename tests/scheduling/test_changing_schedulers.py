@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tests.scheduling.harness import END, MS, START, Request, members
+from tests.scheduling.harness import END, MS, START, members
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -35,9 +36,9 @@ def config(text: str) -> pb.ModelConfig:
 def test_added_dynamic_batcher_batches_waiting_requests() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     scheduler.instance_idle(0, 0)
-    assert [members(decision) for decision in scheduler.enqueue(Request("a"), 0)] == ["a"]
+    assert [members(decision) for decision in scheduler.enqueue(Schedulable("a"), 0)] == ["a"]
     for name in "bcd":
-        scheduler.enqueue(Request(name), 1)
+        scheduler.enqueue(Schedulable(name), 1)
     scheduler, decisions = reconfigure_scheduler(scheduler, config(BATCHES), 2)
     assert not decisions
     assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["b c d"]
@@ -47,7 +48,7 @@ def test_formed_payloads_are_split_when_the_batcher_is_removed() -> None:
     scheduler = make_scheduler(config(BATCHES), 2, {})
     scheduler.instance_idle(0, 0)
     for name in "abcdefgh":
-        scheduler.enqueue(Request(name), 0)
+        scheduler.enqueue(Schedulable(name), 0)
     scheduler, decisions = reconfigure_scheduler(scheduler, config(NONE), 1)
     assert not decisions
     assert [members(decision) for decision in scheduler.instance_idle(1, 2)] == ["b"]
@@ -57,7 +58,7 @@ def test_formed_payloads_are_split_when_the_batcher_is_removed() -> None:
 def test_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_removed() -> None:
     scheduler = make_scheduler(config(WAITS), 1, {})
     scheduler.instance_idle(0, 0)
-    assert not scheduler.enqueue(Request("a"), 0)
+    assert not scheduler.enqueue(Schedulable("a"), 0)
     _, decisions = reconfigure_scheduler(scheduler, config(NONE), 1)
     assert [members(decision) for decision in decisions] == ["a"]
 
@@ -65,18 +66,18 @@ def test_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_re
 def test_waiting_requests_are_not_refused_by_the_queue_size_of_a_new_batcher() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     for name in "abc":
-        scheduler.enqueue(Request(name), 0)
+        scheduler.enqueue(Schedulable(name), 0)
     scheduler, decisions = reconfigure_scheduler(scheduler, config(TIMEOUT), 1)
     assert not decisions
     assert scheduler.queue_depth() == 3
     with pytest.raises(UnavailableError, match="Exceeds maximum queue size"):
-        scheduler.enqueue(Request("d"), 2)
+        scheduler.enqueue(Schedulable("d"), 2)
 
 
 def test_added_dynamic_batcher_knows_earlier_cancellations() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
-    cancelled = Request("a")
-    for request in (cancelled, Request("b")):
+    cancelled = Schedulable("a")
+    for request in (cancelled, Schedulable("b")):
         scheduler.enqueue(request, 3)
     cancelled.cancelled = True
     assert not scheduler.cancel(cancelled, 4)
@@ -89,7 +90,7 @@ def test_added_dynamic_batcher_knows_earlier_cancellations() -> None:
 def test_scheduler_is_empty_after_export_waiting(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})
     for name in "abcdef":
-        scheduler.enqueue(Request(name), 0)
+        scheduler.enqueue(Schedulable(name), 0)
     decisions, waiting = scheduler.export_waiting(1)  # type: ignore[attr-defined]
     assert not decisions
     assert [request.id for request in waiting] == list("abcdef")
@@ -105,17 +106,17 @@ def sequences(text: str) -> SequenceBatcher:
 
 def test_sequences_end_under_the_strategy_under_which_they_began() -> None:
     scheduler = sequences("direct { }")
-    begun = Request("a1", correlation_id=1, flags=START)
+    begun = Schedulable("a1", correlation_id=1, flags=START)
     assert [members(decision) for decision in scheduler.enqueue(begun, 0)] == ["a1"]
     other, decisions = reconfigure_scheduler(
         scheduler, config("sequence_batching { oldest { max_candidate_sequences: 2 } }"), MS
     )
     assert other is scheduler
     assert not decisions
-    assert not scheduler.enqueue(Request("b1", correlation_id=2, flags=START | END), 2 * MS)
+    assert not scheduler.enqueue(Schedulable("b1", correlation_id=2, flags=START | END), 2 * MS)
     scheduler.released(begun, 3 * MS)
     assert not scheduler.instance_idle(0, 3 * MS), "sequence 1 goes on, so the new strategy waits"
-    last = Request("a2", correlation_id=1, flags=END)
+    last = Schedulable("a2", correlation_id=1, flags=END)
     (direct,) = scheduler.enqueue(last, 4 * MS)
     assert members(direct) == "a2"
     assert "slots" in direct.reason.facts
@@ -127,13 +128,13 @@ def test_sequences_end_under_the_strategy_under_which_they_began() -> None:
 
 def test_endless_sequence_delays_a_new_strategy_by_its_idle_time() -> None:
     scheduler = sequences("direct { } max_sequence_idle_microseconds: 10000")
-    begun = Request("a1", correlation_id=1, flags=START)
+    begun = Schedulable("a1", correlation_id=1, flags=START)
     scheduler.enqueue(begun, 0)
     scheduler.released(begun, MS)
     scheduler.instance_idle(0, MS)
     wanted = config("sequence_batching { oldest { } max_sequence_idle_microseconds: 10000 }")
     reconfigure_scheduler(scheduler, wanted, 2 * MS)
-    scheduler.enqueue(Request("b1", correlation_id=2, flags=START), 3 * MS)
+    scheduler.enqueue(Schedulable("b1", correlation_id=2, flags=START), 3 * MS)
     assert scheduler.next_wake_ns == 10 * MS
     assert [members(decision) for decision in scheduler.wake(10 * MS)] == ["b1"]
 
@@ -141,10 +142,10 @@ def test_endless_sequence_delays_a_new_strategy_by_its_idle_time() -> None:
 def test_restored_strategy_keeps_its_sequences() -> None:
     scheduler = sequences("direct { }")
     before: SequenceBatcherSettings = scheduler.settings
-    begun = Request("a1", correlation_id=1, flags=START)
+    begun = Schedulable("a1", correlation_id=1, flags=START)
     scheduler.enqueue(begun, 0)
     reconfigure_scheduler(scheduler, config("sequence_batching { oldest { } }"), MS)
-    waiting = Request("b1", correlation_id=2, flags=START)
+    waiting = Schedulable("b1", correlation_id=2, flags=START)
     scheduler.enqueue(waiting, 2 * MS)
     scheduler.released(begun, 3 * MS)
     scheduler.instance_idle(0, 3 * MS)
@@ -158,8 +159,8 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.now = 0
         self.scheduler = make_scheduler(config(NONE), 2, {})
-        self.waiting: dict[Request, None] = {}
-        self.running: dict[int, list[Request]] = {}
+        self.waiting: dict[Schedulable, None] = {}
+        self.running: dict[int, list[Schedulable]] = {}
         for instance in range(2):
             self.follow(self.scheduler.instance_idle(instance, 0))
 
@@ -181,7 +182,7 @@ class History(RuleBasedStateMachine):
         timeout_us=st.sampled_from([0, 5_000]),
     )
     def arrive(self, size: int, key: str | None, priority: int, timeout_us: int) -> None:
-        request = Request("r", batch_size=size, batch_key=key, priority=priority, timeout_us=timeout_us)
+        request = Schedulable("r", batch_size=size, batch_key=key, priority=priority, timeout_us=timeout_us)
         self.waiting[request] = None
         try:
             self.follow(self.scheduler.enqueue(request, self.now))

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.scheduling.harness import Request
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, ResponseOrder
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
@@ -65,12 +65,12 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.waiting: dict[Request, int] = {}  # accepted and neither executed nor refused -> position
+        self.waiting: dict[Schedulable, int] = {}  # accepted and neither executed nor refused -> position
         self.running: dict[int, tuple[Execute, ResponseOrder | None]] = {}
         self.accepted = 0
-        self.refused: set[Request] = set()
-        self.placed: list[Request] = []
-        self.delivered: list[Request] = []
+        self.refused: set[Schedulable] = set()
+        self.placed: list[Schedulable] = []
+        self.delivered: list[Schedulable] = []
         self.retired: set[int] = set()
         self.levels_since = 0  # the first request accepted since levels were changed
         self.last_of_level: dict[int, int] = {}
@@ -120,7 +120,9 @@ class History(RuleBasedStateMachine):
         timeout_us=st.sampled_from([0, 0, 5, 20]),
     )
     def arrive(self, size: int, key: str | None, priority: int, timeout_us: int) -> None:
-        request = Request(f"r{self.accepted}", size, key, priority, timeout_us)
+        request = Schedulable(
+            f"r{self.accepted}", batch_size=size, batch_key=key, priority=priority, timeout_us=timeout_us
+        )
         self.waiting[request] = self.accepted
         try:
             self.follow(self.batcher.enqueue(request, self.now))
@@ -131,7 +133,7 @@ class History(RuleBasedStateMachine):
             self.accepted += 1
             assert request.queued_ns == self.now
 
-    def policy_of(self, request: Request) -> QueuePolicy:
+    def policy_of(self, request: Schedulable) -> QueuePolicy:
         return self.queue_settings.policy_of(self.queue_settings.level_of(request.priority))
 
     @precondition(lambda self: self.running)
@@ -147,7 +149,7 @@ class History(RuleBasedStateMachine):
             self.follow(self.batcher.released(request, self.now))
         self.follow(self.batcher.instance_idle(instance, self.now))
 
-    def deliver(self, leaving: list[tuple[Request, Response]]) -> None:
+    def deliver(self, leaving: list[tuple[Schedulable, Response]]) -> None:
         self.delivered += [request for request, response in leaving if response.final]
 
     @precondition(lambda self: self.waiting)

@@ -10,8 +10,9 @@ from typing import cast
 
 import pytest
 
-from tests.scheduling.harness import MS, Arrival, Play, Request, members
+from tests.scheduling.harness import MS, Arrival, Play, members
 from tools.differential.thread_order import ThreadOrder
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Scheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
@@ -179,7 +180,7 @@ def test_batcher_of_one_instance_forms_any_number_of_batches_ahead() -> None:
     for batcher in (bound, shared):
         batcher.instance_idle(0, 0)
         for number in range(5):
-            batcher.enqueue(Request(f"r{number}"), 0)
+            batcher.enqueue(Schedulable(f"r{number}"), 0)
         batcher.form_deferred(0)
     assert [len(batcher.payloads) for batcher in (bound, shared)] == [4, 2]
 
@@ -188,7 +189,7 @@ def test_cancelling_an_unscanned_request_starts_no_pass() -> None:
     batcher = DynamicBatcher(settings(8, 10), 1)
     batcher.instance_idle(0, 0)
     for time_ms in (0, 30, 60, 70):
-        request = Request(str(time_ms))
+        request = Schedulable(str(time_ms))
         batcher.enqueue(request, time_ms * MS)
         batcher.wake((time_ms + 10) * MS)
     request.cancelled = True

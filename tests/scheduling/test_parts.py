@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tests.scheduling.harness import MS, Request, members
+from tests.scheduling.harness import MS, members
 from tritonnb.core.errors import UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import ResponseOrder
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
@@ -241,7 +242,7 @@ def test_rate_limiter_selects_the_next_idle_instance(batching: str) -> None:
     )
     for instance in range(3):
         scheduler.instance_idle(instance, 0)
-    (decision,) = scheduler.enqueue(Request("a"), 1)
+    (decision,) = scheduler.enqueue(Schedulable("a"), 1)
     assert decision.instance == 1
 
 
@@ -261,14 +262,14 @@ def test_successor_of_a_stopping_scheduler_is_stopping() -> None:
     for text in ("dynamic_batching { }", ""):
         scheduler, _ = reconfigure_scheduler(scheduler, config(f"max_batch_size: 8 {text}"), 1)
         with pytest.raises(UnavailableError, match="Server is stopping"):
-            scheduler.enqueue(Request("a"), 2)
+            scheduler.enqueue(Schedulable("a"), 2)
 
 
 def test_changed_configuration_is_applied_in_place() -> None:
     text = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: %d }"
     scheduler = make_scheduler(config(text % 300_000), 1, {})
     scheduler.instance_idle(0, 0)
-    scheduler.enqueue(Request("a"), 0)
+    scheduler.enqueue(Schedulable("a"), 0)
     same, decisions = reconfigure_scheduler(scheduler, config(text % 0), MS)
     assert same is scheduler
     assert [members(decision) for decision in decisions] == ["a"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.harness import MS, Arrival, Play, Request
+from tests.scheduling.harness import MS, Arrival, Play
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.payload import Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
@@ -18,7 +19,7 @@ EIGHT = DynamicBatcherSettings(max_batch_size=8, preferred_batch_sizes=(8,), max
 
 def payload(*rows: int, oldest_ms: int = 0, key: Any = None, closed: bool = False) -> Payload:
     formed = Payload(oldest_ms * MS)
-    formed.add([Request(f"{size}", size, key) for size in rows], oldest_ms * MS)
+    formed.add([Schedulable(f"{size}", batch_size=size, batch_key=key) for size in rows], oldest_ms * MS)
     formed.closed = closed
     return formed
 

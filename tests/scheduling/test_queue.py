@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling.harness import MS, Request
+from tests.scheduling.harness import MS
 from tests.scheduling.invariants import check_queue
 from tritonnb.core.errors import UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.queue import PriorityQueue
 
 DELAYING = QueuePolicy(TimeoutAction.DELAY, default_timeout_ns=10 * MS)
 
 
-def queue_of(policy: QueuePolicy, *arrivals: tuple[str, int]) -> tuple[PriorityQueue, list[Request]]:
+def queue_of(policy: QueuePolicy, *arrivals: tuple[str, int]) -> tuple[PriorityQueue, list[Schedulable]]:
     queue = PriorityQueue(QueueSettings(default_queue_policy=policy))
-    requests = [Request(name) for name, _ in arrivals]
+    requests = [Schedulable(name) for name, _ in arrivals]
     for request, (_, at_ms) in zip(requests, arrivals, strict=True):
         queue.add(request, at_ms * MS)
     return queue, requests
@@ -34,9 +35,9 @@ def test_live_delayed_and_pending_requests_all_count_for_the_limit() -> None:
     queue, _ = queue_of(policy, ("delayed", 0), ("pending", 5))
     queue.expire(11 * MS)
     queue.take_candidate()
-    queue.add(Request("live"), 12 * MS)
+    queue.add(Schedulable("live"), 12 * MS)
     with pytest.raises(UnavailableError, match="Exceeds maximum queue size"):
-        queue.add(Request("too many"), 12 * MS)
+        queue.add(Schedulable("too many"), 12 * MS)
     assert queue.size == 3
 
 
@@ -61,7 +62,7 @@ def test_new_settings_keep_delayed_requests_delayed_and_delay_no_others() -> Non
     queue.expire(11 * MS)
     queue.take_candidate()  # the live one, into the pending batch
     queue.reconfigure(QueueSettings(default_queue_policy=DELAYING), 12 * MS)
-    queue.add(Request("new"), 12 * MS)
+    queue.add(Schedulable("new"), 12 * MS)
     assert queue.next_expiry() == 22 * MS + 1
     assert scanned(queue) == ["live", "new", "delayed"]
     queue.restore()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling.harness import END, MS, START, Play, Request, members
+from tests.scheduling.harness import END, MS, START, Play, members
 from tests.scheduling.invariants import check_invariants
 from tests.scheduling.sequences import direct, idle_error, oldest, steps
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import NO_SLOT_WAIT, SLOT_UTILIZATION
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -21,11 +22,11 @@ def test_sequence_that_was_idle_for_too_long_in_the_backlog_is_closed() -> None:
     assert play.failures == {"B2": idle_error("B")}
 
 
-def waiting() -> tuple[SequenceBatcher, Request]:
+def waiting() -> tuple[SequenceBatcher, Schedulable]:
     """An idle instance of four slots, one of which is ready and waits for the others."""
     scheduler = direct(4, max_queue_delay_ns=400 * MS, minimum_slot_utilization=1.0)
     scheduler.instance_idle(0, 0)
-    request = Request("A1", correlation_id="A", flags=START)
+    request = Schedulable("A1", correlation_id="A", flags=START)
     assert not scheduler.enqueue(request, 10 * MS)
     assert scheduler.next_wake_ns == 410 * MS
     return scheduler, request
@@ -47,7 +48,7 @@ def test_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
 def test_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() -> None:
     scheduler = oldest(2, 4, delay_ms=400)
     scheduler.instance_idle(0, 0)
-    assert not scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 10 * MS)
+    assert not scheduler.enqueue(Schedulable("A1", correlation_id="A", flags=START), 10 * MS)
     strategy = OldestSettings(2, DynamicBatcherSettings(4, (4,), 50 * MS))
     assert not scheduler.reconfigure(SequenceBatcherSettings("seq", strategy, 10_000 * MS), 20 * MS)
     assert scheduler.next_wake_ns == 60 * MS
@@ -64,15 +65,15 @@ def test_request_that_waits_for_other_slots_can_be_cancelled() -> None:
 
 def test_reason_of_a_sequence_batch_has_its_numbers() -> None:
     scheduler, _ = waiting()
-    scheduler.enqueue(Request("B1", correlation_id="B", flags=START | END), 20 * MS)
-    scheduler.enqueue(Request("C1", correlation_id="C", flags=START), 30 * MS)
+    scheduler.enqueue(Schedulable("B1", correlation_id="B", flags=START | END), 20 * MS)
+    scheduler.enqueue(Schedulable("C1", correlation_id="C", flags=START), 30 * MS)
     (decision,) = scheduler.wake(410 * MS)
     facts = decision.reason.facts
     assert (facts["requests"], facts["rows"], facts["nulls"], facts["ready"]) == (3, 3, 0, 3)
     assert (facts["waited_ns"], facts["idle_ns"]) == (400 * MS, 410 * MS)
     scheduler.instance_idle(0, 500 * MS)
     assert not scheduler.reconfigure(changed(minimum_slot_utilization=1.0), 500 * MS)
-    (decision,) = scheduler.enqueue(Request("C2", correlation_id="C"), 520 * MS)
+    (decision,) = scheduler.enqueue(Schedulable("C2", correlation_id="C"), 520 * MS)
     facts = decision.reason.facts
     assert (members(decision), decision.reason.rule) == ("- - C2", NO_SLOT_WAIT)
     assert (facts["requests"], facts["rows"], facts["nulls"], facts["idle_ns"]) == (1, 3, 2, 20 * MS)
@@ -81,8 +82,8 @@ def test_reason_of_a_sequence_batch_has_its_numbers() -> None:
 def test_generated_id_differs_from_ids_of_clients() -> None:
     scheduler = oldest(4, 1, iterative=True)
     for taken in (1, 2):
-        scheduler.enqueue(Request(f"client's {taken}", correlation_id=taken, flags=START), 0)
-    nameless = [Request("one"), Request("other")]
+        scheduler.enqueue(Schedulable(f"client's {taken}", correlation_id=taken, flags=START), 0)
+    nameless = [Schedulable("one"), Schedulable("other")]
     for request in nameless:
         scheduler.enqueue(request, 0)
     assert [request.correlation_id for request in nameless] == [3, 4]
@@ -91,7 +92,7 @@ def test_generated_id_differs_from_ids_of_clients() -> None:
 
 def test_only_requests_of_an_iterative_model_can_run_again() -> None:
     scheduler = direct(1)
-    request = Request("A1", correlation_id="A", flags=START)
+    request = Schedulable("A1", correlation_id="A", flags=START)
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(request, 0)
     with pytest.raises(InvalidArgumentError, match="the model is not configured to handle such a flag"):
@@ -104,7 +105,7 @@ def test_request_that_runs_longer_than_the_idle_time_cannot_be_rescheduled(
 ) -> None:
     settings = SequenceBatcherSettings("seq", strategy, 10 * MS, iterative=True)
     scheduler = SequenceBatcher(settings, 1)
-    slow, waiting = Request("slow"), Request("waiting")
+    slow, waiting = Schedulable("slow"), Schedulable("waiting")
     scheduler.instance_idle(0, 0)
     assert [members(decision) for decision in scheduler.enqueue(slow, 0)] == ["slow"]
     scheduler.enqueue(waiting, 1)
@@ -118,19 +119,19 @@ def test_request_that_runs_longer_than_the_idle_time_cannot_be_rescheduled(
 
 def test_cancelling_a_finished_or_refused_request_changes_nothing() -> None:
     for scheduler in (direct(1), oldest(1, 1)):
-        request = Request("A1", correlation_id="A", flags=START | END)
+        request = Schedulable("A1", correlation_id="A", flags=START | END)
         scheduler.instance_idle(0, 0)
         assert scheduler.enqueue(request, 0)
         assert not scheduler.released(request, 1)
         assert not scheduler.cancel(request, 2)
-        assert not scheduler.cancel(Request("stranger"), 2)
+        assert not scheduler.cancel(Schedulable("stranger"), 2)
         check_invariants(scheduler)
 
 
 def test_automatic_id_is_not_in_use() -> None:
     scheduler = SequenceBatcher(SequenceBatcherSettings("seq", DirectSettings(4), iterative=True), 1)
-    scheduler.enqueue(Request("a", correlation_id=1, flags=1), 0)
-    unnamed = Request("b", correlation_id=0)
+    scheduler.enqueue(Schedulable("a", correlation_id=1, flags=1), 0)
+    unnamed = Schedulable("b", correlation_id=0)
     scheduler.enqueue(unnamed, 0)
     assert unnamed.correlation_id == 2
 
@@ -138,23 +139,23 @@ def test_automatic_id_is_not_in_use() -> None:
 def test_admission_refuses_with_tritons_messages() -> None:
     scheduler = direct(1)
     with pytest.raises(InvalidArgumentError, match="must specify batch-size 1 due to requirements of sequence batcher"):
-        scheduler.enqueue(Request("a", batch_size=2, correlation_id=1, flags=1), 0)
+        scheduler.enqueue(Schedulable("a", batch_size=2, correlation_id=1, flags=1), 0)
     for missing in (0, ""):
         with pytest.raises(InvalidArgumentError, match="must specify a non-zero or non-empty correlation ID"):
-            scheduler.enqueue(Request("a", correlation_id=missing, flags=1), 0)
+            scheduler.enqueue(Schedulable("a", correlation_id=missing, flags=1), 0)
     with pytest.raises(InvalidArgumentError, match=r"for sequence 7 to model 'seq' must specify the START flag"):
-        scheduler.enqueue(Request("a", correlation_id=7), 0)
+        scheduler.enqueue(Schedulable("a", correlation_id=7), 0)
     assert scheduler.queue_depth() == 0
 
 
 def test_stopped_scheduler_continues_sequences_and_starts_none() -> None:
     scheduler = direct(2)
     scheduler.instance_idle(0, 0)
-    assert scheduler.enqueue(Request("A1", correlation_id=1, flags=1), 0)
+    assert scheduler.enqueue(Schedulable("A1", correlation_id=1, flags=1), 0)
     scheduler.stop()
     with pytest.raises(UnavailableError, match=r"^Server is stopping"):
-        scheduler.enqueue(Request("B1", correlation_id=2, flags=1), 1)
-    scheduler.enqueue(Request("A2", correlation_id=1), 2)
+        scheduler.enqueue(Schedulable("B1", correlation_id=2, flags=1), 1)
+    scheduler.enqueue(Schedulable("A2", correlation_id=1), 2)
     assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["A2"]
 
 
@@ -172,9 +173,9 @@ def test_backlog_requests_are_not_counted_for_slots() -> None:
 
 def test_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
     scheduler = direct(1)
-    scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 0)
-    scheduler.enqueue(Request("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
-    scheduler.enqueue(Request("B2", correlation_id="B"), 7 * MS)
+    scheduler.enqueue(Schedulable("A1", correlation_id="A", flags=START), 0)
+    scheduler.enqueue(Schedulable("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
+    scheduler.enqueue(Schedulable("B2", correlation_id="B"), 7 * MS)
     assert scheduler.next_wake_ns == 15 * MS
     decisions = scheduler.wake(15 * MS)
     assert [decision.reason.facts for decision in decisions] == [
@@ -187,12 +188,12 @@ def test_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
 def test_changed_number_of_slots_applies_when_no_slot_is_owned(slots: int) -> None:
     scheduler = oldest(2, 4)
     scheduler.instance_idle(0, 0)
-    last = Request("A", correlation_id="A", flags=START | END)
+    last = Schedulable("A", correlation_id="A", flags=START | END)
     scheduler.enqueue(last, 0)
     strategy = OldestSettings(slots, DynamicBatcherSettings(4, (4,)))
     scheduler.reconfigure(SequenceBatcherSettings("seq", strategy), 1)
     for name in "BCDE":
-        scheduler.enqueue(Request(name, correlation_id=name, flags=START), 2)
+        scheduler.enqueue(Schedulable(name, correlation_id=name, flags=START), 2)
     scheduler.released(last, 3)
     scheduler.instance_idle(0, 3)
     assert (scheduler.open_sequences, len(scheduler.table.backlog)) == (slots, 4 - slots)
@@ -208,13 +209,13 @@ def test_request_that_ends_the_hold_is_in_the_first_batch() -> None:
 def test_sequences_outlive_their_instance_and_the_backlog_moves_into_a_new_one() -> None:
     scheduler = direct(1)
     scheduler.instance_idle(0, 0)
-    scheduler.enqueue(Request("A1", correlation_id="A", flags=1), 0)
-    scheduler.enqueue(Request("B1", correlation_id="B", flags=1), 1)
+    scheduler.enqueue(Schedulable("A1", correlation_id="A", flags=1), 0)
+    scheduler.enqueue(Schedulable("B1", correlation_id="B", flags=1), 1)
     assert not scheduler.set_instances([1], 2)
     assert scheduler.uses(0)
     assert [(decision.instance, members(decision)) for decision in scheduler.instance_idle(1, 3)] == [(1, "B1")]
     assert not scheduler.instance_idle(0, 4)
-    (last,) = scheduler.enqueue(Request("A2", correlation_id="A", flags=2), 5)
+    (last,) = scheduler.enqueue(Schedulable("A2", correlation_id="A", flags=2), 5)
     assert (last.instance, members(last)) == (0, "A2")
     scheduler.instance_idle(0, 6)
     assert not scheduler.uses(0)

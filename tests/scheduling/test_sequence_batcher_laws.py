@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.scheduling.harness import END, START, Begun, Request
+from tests.scheduling.harness import END, START, Begun
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import explain
@@ -64,10 +65,10 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.unanswered: dict[Request, SlotSequence] = {}
+        self.unanswered: dict[Schedulable, SlotSequence] = {}
         self.running: dict[int, Execute] = {}
         self.slot_of: dict[SlotSequence, Slot] = {}
-        self.next_of: dict[SlotSequence, list[Request]] = {}
+        self.next_of: dict[SlotSequence, list[Schedulable]] = {}
         self.backlog: list[SlotSequence] = []
         self.count = 0
 
@@ -117,7 +118,7 @@ class History(RuleBasedStateMachine):
     )
     def arrive(self, id: int | str, flags: int, key: str | None, timeout_us: int) -> None:
         self.count += 1
-        request = Request(f"r{self.count}", batch_key=key, correlation_id=id, flags=flags, timeout_us=timeout_us)
+        request = Schedulable(f"r{self.count}", batch_key=key, correlation_id=id, flags=flags, timeout_us=timeout_us)
         goes_on = self.batcher.table.known.get(id)
         assert goes_on is None or goes_on.id == id
         if goes_on is None and not flags & START:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.scheduling.harness import MS, Arrival, Play, Request, members
+from tests.scheduling.harness import MS, Arrival, Play, members
 from tests.scheduling.invariants import check_invariants
 from tests.scheduling.sequences import TIMED_OUT, A, direct, idle_error, oldest, on_instances, slow, step, steps
-from tritonnb.scheduling.decisions import Execute, Schedulable
+from tritonnb.core.schedulable import Schedulable
+from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED, NO_SLOT_WAIT, SLOT_UTILIZATION, explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.sequence_strategies import DirectSettings, SequenceBatcherSettings
@@ -252,7 +253,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
 
     time = VirtualTime(oldest(4, 2, iterative=True), service, check=check_invariants, rescheduled=runs_again)
     for name, at in (("x", 0), ("y", 20), ("z", 100)):
-        time.arrive(at * MS, Request(name))
+        time.arrive(at * MS, Schedulable(name))
     time.run()
     assert [members(batch.decision) for batch in time.batches] == ["x", "y z", "x y", "x", "x"]
     assert seen[:5] == [("x", 1, 1), ("y", 2, 1), ("z", 3, 1), ("x", 1, 0), ("y", 2, 0)]
@@ -270,8 +271,8 @@ def test_iterative_request_runs_again_under_the_direct_strategy() -> None:
     time = VirtualTime(
         SequenceBatcher(settings, 1), lambda decision: MS, check=check_invariants, rescheduled=runs_again
     )
-    time.arrive(0, Request("x"))
-    time.arrive(1, Request("y"))
+    time.arrive(0, Schedulable("x"))
+    time.arrive(1, Schedulable("y"))
     time.run()
     assert [members(batch.decision) for batch in time.batches] == ["x", "x", "x", "y"]
     assert [batch.start_ns for batch in time.batches] == [0, MS, 2 * MS, 3 * MS]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling.harness import END, MS, START, Request
+from tests.scheduling.harness import END, MS, START
 from tests.scheduling.invariants import check_slots
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Refuse
 from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
 from tritonnb.scheduling.slots import FreeSlots, Sequence, Slot, SlotTable
@@ -26,8 +27,9 @@ def begin(table: SlotTable, id: str, now_ms: int, timeout_ms: int = 0, flags: in
     return sequence
 
 
-def more(table: SlotTable, sequence: Sequence, now_ms: int, timeout_ms: int = 0, flags: int = 0) -> Request:
-    request = Request(f"{sequence.id}", timeout_us=timeout_ms * 1000, flags=flags, queued_ns=now_ms * MS)
+def more(table: SlotTable, sequence: Sequence, now_ms: int, timeout_ms: int = 0, flags: int = 0) -> Schedulable:
+    request = Schedulable(f"{sequence.id}", timeout_us=timeout_ms * 1000, flags=flags)
+    request.queued_ns = now_ms * MS
     table.append(sequence, request, now_ms * MS)
     return request
 

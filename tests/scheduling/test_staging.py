@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.harness import MS, START, Request, members
+from tests.scheduling.harness import MS, START, members
 from tests.scheduling.invariants import check_invariants
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -40,8 +41,8 @@ def batcher(count: int = 1, **settings: Any) -> HeldBack:
     return HeldBack(DynamicBatcher(DynamicBatcherSettings(4, preferred, rate_limited=True, **settings), count), count)
 
 
-def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Request]:
-    requests = [Request(name, **facts) for name in names]
+def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Schedulable]:
+    requests = [Schedulable(name, **facts) for name in names]
     for request in requests:
         time.driver.arrive(int(at * MS), request)
     return requests

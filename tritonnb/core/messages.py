@@ -7,7 +7,7 @@ instance thread; only one of them writes to it at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import TritonError, strip_traceback
 from tritonnb.core.ownership import writeable_copy
+from tritonnb.core.schedulable import Schedulable
 
 logger = logging.getLogger(__name__)
 
@@ -187,16 +188,16 @@ class RequestTrace(Protocol):
         """Return the trace of a request that the traced one causes; None if this trace is complete."""
 
 
-class InferRequest:
+class InferRequest(Schedulable):
     """One inference request.
+
+    It has the attributes of `Schedulable`, and these.
 
     Attributes
     ----------
     model_name : str
     model_version : int
         -1 for the newest version that is ready; replaced by the actual version when the request is accepted.
-    id : str
-        The client's request ID; may be empty.
     inputs : dict of str to Tensor
         In the order in which the client sent them. Until `checked` is true some may be `UndecodedTensor`: see
         `unchecked_inputs`.
@@ -204,26 +205,10 @@ class InferRequest:
         None for all outputs.
     parameters : dict
         Custom request parameters (parameters extension).
-    priority, timeout_us : int
-        As the client sent them; 0 for none. The timeout is in microseconds.
-    correlation_id : int or str
-        0 or "" if the request does not belong to a sequence.
-    flags : int
-        `SEQUENCE_START` | `SEQUENCE_END`: see `tritonnb.core.sequence_flags`.
     respond : callable
         ``respond(request, response)``, called on the server's loop by `answer`, once for each response.
     answered : bool
         The final response was passed on.
-    batch_size : int
-        ``max(1, batch dimension)``; set when the request is accepted.
-    batch_key : hashable
-        Requests with equal keys may share a batch; set when the request is accepted.
-    received_ns, queued_ns : int
-        When the request was received, and when the scheduler accepted it: monotonic clock, in ns.
-    serial : int
-        Number of the request in the server's event stream.
-    cancelled : bool
-        The client has gone away. The scheduler drops the request if it is queued; a running model can check it.
     on_cancel : callable or None
         Called by `cancel`, on the server's event loop; set by a backend that cannot check ``cancelled``.
     is_null : bool
@@ -251,29 +236,18 @@ class InferRequest:
     __slots__ = (
         "accepted_by",
         "answered",
-        "batch_key",
-        "batch_size",
-        "cancelled",
         "checked",
-        "correlation_id",
-        "flags",
-        "id",
         "inputs",
         "is_null",
         "model_name",
         "model_version",
         "on_cancel",
         "parameters",
-        "priority",
-        "queued_ns",
         "read_only_inputs",
-        "received_ns",
         "requested_outputs",
         "respond",
-        "serial",
         "states",
         "step",
-        "timeout_us",
         "trace",
     )
 
@@ -293,23 +267,20 @@ class InferRequest:
         flags: int = 0,
         received_ns: int = 0,
     ) -> None:
+        super().__init__(
+            id,
+            priority=priority,
+            timeout_us=timeout_us,
+            correlation_id=correlation_id,
+            flags=flags,
+            received_ns=received_ns,
+        )
         self.model_name = model_name
         self.inputs = inputs
         self.respond = respond
         self.model_version = model_version
-        self.id = id
         self.requested_outputs = requested_outputs
         self.parameters = parameters if parameters is not None else {}
-        self.priority = priority
-        self.timeout_us = timeout_us
-        self.correlation_id = correlation_id
-        self.flags = flags
-        self.received_ns = received_ns
-        self.queued_ns = 0
-        self.batch_size = 1
-        self.batch_key: Hashable = None
-        self.serial = 0
-        self.cancelled = False
         self.on_cancel: Callable[[], object] | None = None
         self.is_null = False
         self.checked = False
@@ -384,11 +355,6 @@ class InferRequest:
     def unchecked_inputs(self) -> dict[str, Tensor | UndecodedTensor]:
         """The inputs of a request that has not been checked: the same dict, with the type that it has until then."""
         return cast("dict[str, Tensor | UndecodedTensor]", self.inputs)
-
-    @property
-    def id_prefix(self) -> str:
-        """The prefix of many of Triton's error messages."""
-        return f"[request id: {self.id or '<id_unknown>'}] "
 
     def __repr__(self) -> str:
         return f"InferRequest({self.model_name!r}, serial={self.serial}, inputs={list(self.inputs)})"

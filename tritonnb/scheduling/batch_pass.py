@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.decisions import Reason, Schedulable
+from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.payload import Payload, batch_facts
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue

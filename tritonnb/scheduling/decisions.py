@@ -7,13 +7,14 @@ small classes below. A scheduler never reads a clock and never runs a model.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchSent, RequestRefused
 from tritonnb.core.packed_events import Packed, pack_request_arrived
+from tritonnb.core.schedulable import Schedulable
 
 
 class ResponseOrder:
@@ -55,29 +56,6 @@ class ResponseOrder:
                 break
             del self._delayed[head]
         return ready
-
-
-class Schedulable(Protocol):
-    """The attributes of a request that a scheduler uses; `InferRequest` has them."""
-
-    batch_size: int
-    batch_key: Hashable
-    priority: int
-    timeout_us: int
-    correlation_id: int | str
-    flags: int
-    cancelled: bool
-    queued_ns: int
-    serial: int
-    received_ns: int
-
-    @property
-    def id(self) -> str:
-        """The request id."""
-
-    @property
-    def id_prefix(self) -> str:
-        """The prefix of many of Triton's error messages."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import (
     CANNOT_RESCHEDULE,
     STOPPING,
@@ -17,7 +18,6 @@ from tritonnb.scheduling.decisions import (
     Execute,
     Reason,
     ResponseOrder,
-    Schedulable,
 )
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import ONE_REQUEST

@@ -45,9 +45,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from tritonnb.core.errors import CancelledError, UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, BatchingStrategy, StrategyBatch, decide, preview
-from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, ResponseOrder, Schedulable, Stage
+from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, ResponseOrder, Stage
 from tritonnb.scheduling.default_scheduler import StatelessScheduler
 from tritonnb.scheduling.instances import Instances, TakenInstance
 from tritonnb.scheduling.payload import BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL, Payload

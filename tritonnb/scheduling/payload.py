@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
-from tritonnb.scheduling.decisions import Execute, Reason, Schedulable
+from tritonnb.core.schedulable import Schedulable
+from tritonnb.scheduling.decisions import Execute, Reason
 from tritonnb.scheduling.instances import TakenInstance
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scheduling.decisions import Reason, Refuse, Schedulable
+from tritonnb.core.schedulable import Schedulable
+from tritonnb.scheduling.decisions import Reason, Refuse
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import TIMED_OUT
 

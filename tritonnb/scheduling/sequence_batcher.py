@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.scheduling.decisions import (
     CANNOT_RESCHEDULE,
@@ -28,7 +29,6 @@ from tritonnb.scheduling.decisions import (
     Reason,
     Refuse,
     ResponseOrder,
-    Schedulable,
 )
 from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT, INSTANCE_LOST, WAIT
 from tritonnb.scheduling.sequence_strategies import (

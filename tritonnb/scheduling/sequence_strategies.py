@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.decisions import Decision, Execute, Reason, Refuse, ResponseOrder, Schedulable
+from tritonnb.scheduling.decisions import Decision, Execute, Reason, Refuse, ResponseOrder
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.slots import Slot, SlotTable

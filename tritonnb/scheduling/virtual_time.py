@@ -12,7 +12,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Schedulable, Scheduler, Stage
+from tritonnb.core.schedulable import Schedulable
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Scheduler, Stage
 
 #: The kinds of events, in the order in which those of one time are processed.
 _END, ARRIVAL, CANCEL, _WAKE = range(4)

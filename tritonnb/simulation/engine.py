@@ -5,14 +5,15 @@ Compiled with mypyc: a sweep or a what-if simulates millions of requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
-from tritonnb.scheduling.decisions import Execute, Schedulable, Scheduler, batch_sent, request_refused
+from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
 from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualBatch, VirtualClock, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, timed_arrivals
 from tritonnb.simulation.replicas import Replicas, RouterFunction, instance_on
@@ -21,38 +22,33 @@ from tritonnb.telemetry.quantiles import quantile
 _pack = Struct("4q").pack
 
 
-class SimulatedRequest:
-    """The attributes of a request that schedulers use."""
+class SimulatedRequest(Schedulable):
+    """A request of an `Arrival`; its ID is its serial number.
 
-    __slots__ = (
-        *("batch_key", "batch_size", "cancelled", "correlation_id", "flags", "priority", "queued_ns"),
-        *("received_ns", "responded", "serial", "step", "steps", "timeout_us"),
-    )
+    Attributes
+    ----------
+    steps, step : int
+        The steps that a model executes for it, and the number of those that it has executed.
+    responded : bool
+        Whether the final response has been sent.
+    """
+
+    __slots__ = ("responded", "step", "steps")
 
     def __init__(self, arrival: Arrival, serial: int) -> None:
-        self.serial = serial
-        self.batch_size = arrival.rows
-        self.batch_key: Hashable = arrival.batch_key
-        self.priority = arrival.priority
-        self.timeout_us = arrival.timeout_us
-        self.correlation_id: int | str = arrival.sequence_id
-        self.flags = SEQUENCE_START * arrival.sequence_start | SEQUENCE_END * arrival.sequence_end
-        self.cancelled = False
+        super().__init__(
+            str(serial),
+            priority=arrival.priority,
+            timeout_us=arrival.timeout_us,
+            correlation_id=arrival.sequence_id,
+            flags=SEQUENCE_START * arrival.sequence_start | SEQUENCE_END * arrival.sequence_end,
+            batch_size=arrival.rows,
+            batch_key=arrival.batch_key,
+            serial=serial,
+        )
         self.responded = False
-        self.queued_ns = 0
-        self.received_ns = 0
         self.steps = arrival.steps
-        self.step = 0  # the number of those that have been executed
-
-    @property
-    def id(self) -> str:
-        """The serial."""
-        return str(self.serial)
-
-    @property
-    def id_prefix(self) -> str:
-        """The prefix of many of Triton's error messages."""
-        return f"[request id: {self.id}] "
+        self.step = 0
 
 
 class Columns:
