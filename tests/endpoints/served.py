@@ -66,6 +66,7 @@ class Echo:
         request.answer(InferResponse([Tensor("Y", tensor.datatype, tensor.array)]))
 
     def cancel(self, request: InferRequest) -> None:
+        request.cancelled = True
         self.cancelled.put_nowait(request)
 
     def labels(self, name: str) -> None:

@@ -41,7 +41,7 @@ class Driver:
 
     def send(self, *rows: int, model: str = "m", **options: Any) -> Answer:
         """Submit a request of some rows; the future is its final response."""
-        answer = _answer(rows, model, options)
+        answer = answer_of(rows, model, **options)
         self.background.call(self.submit, answer.request)
         return answer
 
@@ -51,7 +51,7 @@ class Driver:
 
     def send_at_once(self, *requests: tuple[int, ...]) -> list[Answer]:
         """Submit requests with nothing between them, however slow the machine."""
-        answers = [_answer(rows, "m", {}) for rows in requests]
+        answers = [answer_of(rows) for rows in requests]
         self.background.call(self._submit_all, [answer.request for answer in answers])
         return answers
 
@@ -72,7 +72,8 @@ class Driver:
             self.background.stop()
 
 
-def _answer(rows: tuple[int, ...], model: str, options: dict[str, Any]) -> Answer:
+def answer_of(rows: tuple[int, ...], model: str = "m", **options: Any) -> Answer:
+    """A request that is not sent yet, and its final response."""
     array = np.array(rows, np.int32).reshape(-1, 1)
     answer = Answer()
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import Driver, error_of, outputs
+from tests.runtime.conftest import Answer, Driver, answer_of, error_of, outputs
 from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.core.messages import InferResponse
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.directories import ModelSource
 
@@ -51,6 +53,27 @@ def test_two_instances_run_concurrently_and_each_runs_one_batch_at_a_time(driver
     gate.open()
     assert [outputs(answer) for answer in answers] == [[1], [2], [3]]
     assert gate.overlaps == 0
+
+
+def test_batch_that_was_due_is_sent_before_the_configuration_changes(driver: Driver) -> None:
+    """The loop is busy while the delay of a request expires, and then the configuration gets a longer delay."""
+    gate = Gate(opened=True)
+    delayed = "dynamic_batching {{ max_queue_delay_microseconds: {} }}"
+    driver.serve(gate, delayed.format(1000))
+    longer = gated_config(extra=delayed.format(3_600_000_000))
+
+    def send_and_reconfigure() -> Answer:
+        answer = answer_of((1,))
+        driver.submit(answer.request)
+        until_ns = time.monotonic_ns() + 2_000_000
+        while time.monotonic_ns() < until_ns:
+            pass
+        served = driver.engine.model("m").driver
+        assert isinstance(served, SchedulerDriver)
+        served.reconfigure(longer)
+        return answer
+
+    assert outputs(driver.background.call(send_and_reconfigure)) == [1]
 
 
 def test_exception_is_the_response_to_all_unanswered_requests_of_the_batch(driver: Driver, gate: Gate) -> None:

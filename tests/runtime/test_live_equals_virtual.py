@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -59,7 +60,10 @@ CONFIGS = {
 
 @dataclass(frozen=True)
 class Sent:
-    """A request, how long after the one before it it is sent, and what becomes of it."""
+    """A request, how long after the one before it it is sent, and what becomes of it.
+
+    The loop is blocked before a request is cancelled.
+    """
 
     gap_us: int
     rows: int
@@ -68,6 +72,7 @@ class Sent:
     start: bool
     end: bool
     cancelled: bool
+    blocked_us: int = 0
 
 
 sent = st.builds(
@@ -79,6 +84,7 @@ sent = st.builds(
     start=st.booleans(),
     end=st.booleans(),
     cancelled=st.sampled_from([False] * 9 + [True]),
+    blocked_us=st.sampled_from([0, 1000]),
 )
 
 
@@ -102,6 +108,17 @@ def test_live_engine_makes_the_decisions_of_virtual_time(
     sequenced = config.HasField("sequence_batching")
     events = background.run(play(config, workload, sequenced))
     assert replayed(config, events) == decided(events)
+
+
+@pytest.mark.parametrize("name", ["delay", "direct, delay", "oldest"])
+def test_cancellation_comes_after_what_was_due_before_it(name: str, background: BackgroundLoop) -> None:
+    """The loop is busy while the delay of a request expires, and then the request is cancelled."""
+    config = gated_config("m", CONFIGS[name], max_batch_size=4)
+    sequenced = config.HasField("sequence_batching")
+    workload = [Sent(0, 1, 0, sequence=1, start=True, end=False, cancelled=True, blocked_us=2000)]
+    events = background.run(play(config, workload, sequenced))
+    assert replayed(config, events) == decided(events)
+    assert [type(event) for event in events].count(BatchSent) == 1
 
 
 #: Instance, members and slots of each batch; serial and error of each refused request.
@@ -137,6 +154,9 @@ async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) ->
             continue
         answers.append(answer)
         if arrival.cancelled:
+            until_ns = time.monotonic_ns() + arrival.blocked_us * 1000
+            while time.monotonic_ns() < until_ns:
+                pass
             request.cancel()
     for answer in answers:
         await asyncio.wrap_future(answer)

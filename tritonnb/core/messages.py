@@ -175,7 +175,7 @@ class RequestHandler(Protocol):
     """The receiver of requests: the driver of a served model."""
 
     def cancel(self, request: InferRequest) -> None:
-        """Cancel a request that it accepted."""
+        """Set ``cancelled`` of a request that it accepted, and remove it from the queue."""
 
 
 class RequestTrace(Protocol):
@@ -341,11 +341,12 @@ class InferRequest(Schedulable):
 
     def cancel(self) -> None:
         """Remove the request from the queue, or notify the running model; called on the server's event loop."""
-        self.cancelled = True
+        if self.accepted_by is None:
+            self.cancelled = True
+        else:
+            self.accepted_by.cancel(self)
         if self.on_cancel is not None:
             self.on_cancel()
-        if self.accepted_by is not None:
-            self.accepted_by.cancel(self)
 
     def child_trace(self, request: InferRequest) -> RequestTrace | None:
         """Return the trace of a request that this one causes (an ensemble's step, a BLS call); None if not traced."""

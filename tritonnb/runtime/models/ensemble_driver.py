@@ -93,6 +93,7 @@ class EnsembleDriver:
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel the steps that are queued or running, and start no others; called by `InferRequest.cancel` only."""
+        request.cancelled = True
         execution = self._executions.get(request)
         if execution is None:
             return

@@ -116,6 +116,7 @@ class SchedulerDriver:
             Created instances for all that are missing.
         """
         now = time.monotonic_ns()
+        self._wake_if_due(now)
         scheduler, moved = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
         if scheduler is not self.scheduler:
             self._use_scheduler(scheduler)
@@ -159,6 +160,7 @@ class SchedulerDriver:
         """Remove a request from the queue; called by `InferRequest.cancel` only."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
+        request.cancelled = True  # not earlier: what was due before is decided as if the timer had fired in time
         self._served.emit(RequestCancelled(now, self._name, self._version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
         for instance in self.instances:
@@ -291,6 +293,7 @@ class SchedulerDriver:
         if instance.busy and self._sequences is not None:
             instance.pending_loss = InternalError(error.message, hint=error.hint)
         elif self._is_started:
+            self._wake_if_due(now)
             self._end_sequences(instance, error.message, now)
 
     def _end_sequences(self, instance: Instance, message: str, now: int) -> None:

@@ -229,7 +229,8 @@ class _Accepted:
     """A stand-in for the served model, in another process, that accepted a request."""
 
     def cancel(self, request: InferRequest) -> None:
-        """Do nothing: `ChildServerCalls.cancel` cancels it."""
+        """Set ``cancelled``; `ChildServerCalls.cancel` cancels the request in the other process."""
+        request.cancelled = True
 
 
 _ACCEPTED = _Accepted()
