@@ -217,6 +217,39 @@ def test_end_of_an_execution_lets_a_waiting_batch_grow_or_closes_it(tmp_path: Pa
     assert (agreement.identical, agreement.batches) == (6, 6), agreement
 
 
+def _at(begin_ms: float, count: int) -> list[float]:
+    return [begin_ms + 0.01 * number for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(
+            [
+                ([19.9, 20.5, 21.47, 21.49, 23.3, 24.15], 29.39, 37.0),  # 4 rows, closed at 23.5 ms, and 2 rows
+                ([25.58, 26.85, 27.56, 28.57, 29.17, 30.16, 30.18, 31.22], 31.65, 40.0),
+            ],
+            id="a batch of two payloads while later requests are queued",
+        ),
+        pytest.param(
+            [
+                ([19.9, 20.5, 21.47, 22.3], 29.39, 37.0),  # woken at 22 ms, the batcher makes its pass after 22.3 ms
+                ([23.3, 23.35, *_at(23.6, 6)], 31.65, 40.0),
+            ],
+            id="the batcher wakes up late",
+        ),
+    ],
+)
+def test_batches_behind_the_next_one_are_replayed(tmp_path: Path, last: list[tuple[list[float], float, float]]) -> None:
+    """Instances take batches at 22 and 23.5 ms, where further ones wait."""
+    first = [([0.0], 1.05, 21.96), ([1.2], 2.25, 23.49), (_at(12.8, 8), 22.0, 29.34), (_at(16.0, 8), 23.55, 31.6)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(traced([*first, *last])))
+    config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 } instance_group { count: 2 }"
+    agreement = tnb.Recording.from_trace(path, config, trace_rate=1).agreement
+    assert (agreement.identical, agreement.batches) == (6, 6), agreement
+
+
 def test_batch_that_overtakes_another_is_the_only_difference(tmp_path: Path) -> None:
     """Triton had given the first of two requests to an instance that was busy, and the second to an idle one."""
     path = tmp_path / "trace.json"

@@ -34,7 +34,7 @@ from tritonnb.scheduling.reasons import explain, pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import SimulatedRequest
 
-#: A batcher may wake up this much later than its timer.
+#: A batcher may wake up this much later than its timer, or than the end of an execution.
 WAKE_NS = 1_000_000
 #: A request may get into the queue this much later than the time stamp that is taken before.
 QUEUE_NS = 200_000
@@ -158,25 +158,28 @@ class _Replayer:
         self._arrive_until(time_ns, number)
         self._wake_until(time_ns)
         self._now = max(self._now, time_ns)
-        self._grow()
+        self._grow(is_taken=True)
         decisions = self._scheduler.instance_idle(batch.lane, self._now)
         wake = self._scheduler.next_wake_ns
         if not _executions(decisions) and wake is not None and wake <= batch.start_ns + CLOCK_NS:
             decisions = self._scheduler.wake(wake)
         return next(iter(_executions(decisions)), None)
 
-    def _grow(self) -> None:
-        """Make a pass before the instance takes a batch, if the server did.
+    def _grow(self, is_taken: bool = False) -> None:
+        """Make a pass if the last payload then contains more of the requests with which it was recorded.
 
         The end of an execution wakes Triton's batcher, which adds the arrived requests to the payload that still grows;
-        at the same time, the instance takes a batch, and merges or closes the payloads behind it. Either may be first.
+        at the same time, the instance takes a batch (``is_taken``), and merges or closes the payloads behind it. Either
+        may be first: the batcher, if all requests of the last payload have come. It may wake up later.
         """
         if not isinstance(self._scheduler, DynamicBatcher) or not self._scheduler.payloads:
             return
-        growing = {request.serial for request in self._scheduler.payloads[-1].requests}
-        batch = self._waiting[min(growing)].batch
+        payloads = [{request.serial for request in payload.requests} for payload in self._scheduler.payloads]
+        batch = self._waiting[min(payloads[-1])].batch
         members = set(self._members[batch]) if batch >= 0 else set()
-        if growing < members and not members.isdisjoint(self._waiting.keys() - growing):
+        queued = self._waiting.keys() - set().union(*payloads)
+        has_come = members <= self._waiting.keys()
+        if payloads[-1] < members and members & queued and (has_come or not is_taken):
             self._scheduler.make_pass(self._now)
 
     def _arrive_until(self, time_ns: int, number: int) -> None:
@@ -191,6 +194,8 @@ class _Replayer:
             self._wake_until(arrival.time_ns - WAKE_NS * is_late)
             self._waiting[arrival.request.serial] = arrival
             self._enqueue(arrival)
+            if number and 0 <= arrival.time_ns - self._taken[number - 1] <= WAKE_NS:
+                self._grow()  # a batcher that the end of an execution woke takes what has come by then
         self._leave_until(time_ns)
 
     def _enqueue(self, arrival: _Arrival) -> None:
