@@ -80,7 +80,8 @@ def describe(figures: dict[str, Any]) -> str:
     return (
         f"{len(rows)} random configurations of four models, one of them on a real Triton, recorded once each. Of the "
         f"measured figures, {figures['inside']:.0%} are inside the stated ranges, which should contain "
-        f"{SHARE:.0%}. *Given the speed*: predicted with execution times multiplied by what the machine was slower.\n\n"
+        f"{SHARE:.0%}. Stalls in the one recording of a model are in all its predictions. *Given the speed*: predicted "
+        "with execution times multiplied by what the machine was slower.\n\n"
         f"![Predicted against measured values]({PICTURE.name})\n\n"
         + table(("configurations", *heads), shares)
         + "\nThe misses, predicted/measured; 2×16 are two instances with at most 16 rows, 1.15 means that executions "
