@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 
 from google.protobuf import text_format
@@ -105,3 +106,10 @@ def gated_config(name: str = "m", extra: str = "dynamic_batching { }", max_batch
         """,
         pb.ModelConfig(),
     )
+
+
+def occupy(milliseconds: float) -> None:
+    """Keep the thread that calls this busy for so long."""
+    until_ns = time.monotonic_ns() + round(milliseconds * 1e6)
+    while time.monotonic_ns() < until_ns:
+        pass

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.runtime.conftest import Answer, Driver, answer_of, error_of, outputs
-from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
-from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config, occupy
+from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceLostError, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.core.messages import InferResponse
+from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.options import EngineOptions
@@ -55,25 +57,51 @@ def test_two_instances_run_concurrently_and_each_runs_one_batch_at_a_time(driver
     assert gate.overlaps == 0
 
 
-def test_batch_that_was_due_is_sent_before_the_configuration_changes(driver: Driver) -> None:
-    """The loop is busy while the delay of a request expires, and then the configuration gets a longer delay."""
-    gate = Gate(opened=True)
-    delayed = "dynamic_batching {{ max_queue_delay_microseconds: {} }}"
-    driver.serve(gate, delayed.format(1000))
-    longer = gated_config(extra=delayed.format(3_600_000_000))
+def _longer_delay(driver: SchedulerDriver) -> None:
+    driver.reconfigure(gated_config(extra="dynamic_batching { max_queue_delay_microseconds: 3600000000 }"))
 
-    def send_and_reconfigure() -> Answer:
-        answer = answer_of((1,))
+
+def _lost_instance(driver: SchedulerDriver) -> None:
+    (instance,) = driver.instances
+    driver.instance_lost(instance, InstanceLostError("lost"))
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "change", "options"),
+    [
+        ("dynamic_batching { max_queue_delay_microseconds: 1000 }", _longer_delay, {}),
+        (
+            "sequence_batching { direct { max_queue_delay_microseconds: 1000 minimum_slot_utilization: 0.6 } }",
+            _lost_instance,
+            {"correlation_id": 1, "flags": SEQUENCE_START},
+        ),
+    ],
+    ids=["longer delay", "lost instance"],
+)
+def test_batch_that_was_due_is_sent_before_a_change(
+    driver: Driver, scheduling: str, change: Callable[[SchedulerDriver], None], options: dict[str, Any]
+) -> None:
+    """The loop is busy while the delay of a request expires."""
+    gate = Gate()
+    driver.serve(gate, scheduling)
+
+    def send_and_change() -> Answer:
+        answer = answer_of((1,), **options)
         driver.submit(answer.request)
-        until_ns = time.monotonic_ns() + 2_000_000
-        while time.monotonic_ns() < until_ns:
-            pass
+        occupy(2)
         served = driver.engine.model("m").driver
         assert isinstance(served, SchedulerDriver)
-        served.reconfigure(longer)
+        change(served)
         return answer
 
-    assert outputs(driver.background.call(send_and_reconfigure)) == [1]
+    answer = driver.background.call(send_and_change)
+    gate.wait_begun()
+    assert driver.engine.model("m").open_sequences == bool(options), "a sequence ends after its running request"
+    gate.open()
+    assert outputs(answer) == [1]
+    if options:
+        with pytest.raises(InvalidArgumentError, match="must specify the START flag"):
+            outputs(driver.send(2, correlation_id=1))
 
 
 def test_exception_is_the_response_to_all_unanswered_requests_of_the_batch(driver: Driver, gate: Gate) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.gated import Gate, GatedBackend, gated_config
+from tests.runtime.gated import Gate, GatedBackend, gated_config, occupy
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import TritonError
@@ -154,9 +153,7 @@ async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) ->
             continue
         answers.append(answer)
         if arrival.cancelled:
-            until_ns = time.monotonic_ns() + arrival.blocked_us * 1000
-            while time.monotonic_ns() < until_ns:
-                pass
+            occupy(arrival.blocked_us / 1000)
             request.cancel()
     for answer in answers:
         await asyncio.wrap_future(answer)

@@ -290,10 +290,11 @@ class SchedulerDriver:
         """
         now = time.monotonic_ns()
         self._emit_instance_state(instance, "LOST", error.hint or error.message, now)
+        if self._is_started:
+            self._wake_if_due(now)  # may send it a batch
         if instance.busy and self._sequences is not None:
             instance.pending_loss = InternalError(error.message, hint=error.hint)
         elif self._is_started:
-            self._wake_if_due(now)
             self._end_sequences(instance, error.message, now)
 
     def _end_sequences(self, instance: Instance, message: str, now: int) -> None:
