@@ -59,6 +59,7 @@ from tritonnb.backends.model_checks import (
 )
 from tritonnb.core.datatypes import DataType, datatype_of
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.schedulable import Schedulable
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "ModelSpec",
     "ModelTensor",
     "ResponseSender",
+    "Schedulable",
     "ServerCalls",
     "Tensor",
     "TensorSpec",

@@ -31,6 +31,11 @@ class Schedulable:
         Number of the request in the server's event stream.
     cancelled : bool
         The client has gone away. The scheduler drops the request if it is queued; a running model can check it.
+
+    Examples
+    --------
+    >>> Schedulable("7", priority=1).id_prefix
+    '[request id: 7] '
     """
 
     __slots__ = (
