@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.latencies import SimulatedLatencies
 from tritonnb.recording.learned_times import LearnedTimes
-from tritonnb.recording.prediction import Figures, at, simulated_latencies
+from tritonnb.recording.prediction import Figures, simulated_latencies
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import instance_count
 
@@ -94,7 +94,7 @@ def validated_parts(
         # Begin when nothing was queued or executed, so that the queue has its length when the part begins.
         earlier_us = idle_us[idle_us <= received_us[first]]
         begin = min(first, int(np.searchsorted(received_us, earlier_us[-1]))) if len(earlier_us) else 0
-        sent = [at(arrival, arrival.time_us - received_us[begin]) for arrival in arrivals[begin:end]]
+        sent = [arrival.at(arrival.time_us - received_us[begin]) for arrival in arrivals[begin:end]]
         shifted_ns = [bound_ns - round(received_us[begin] * 1000) for bound_ns in span_ns]
         learned = LearnedTimes(others)
         simulated = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -234,7 +234,7 @@ def resampled_arrivals(
         How many to return; by default as many as were recorded.
     """
     if len(recorded) < 2 * PIECES or any(arrival.sequence_id for arrival in recorded):
-        return [at(arrival, arrival.time_us * scale) for arrival in recorded]
+        return [arrival.at(arrival.time_us * scale) for arrival in recorded]
     rng = np.random.default_rng(seed)
     size = len(recorded) if count is None else count
     index = np.arange(size) if share >= 1 else np.cumsum(rng.geometric(share, size)) - 1
@@ -248,13 +248,7 @@ def resampled_arrivals(
     piece = pieces[number]
     place = bounds[piece] + index - (ends[number] - sizes[piece])
     when_us = (begins_us[number] + times_us[place] - firsts[piece]) * scale
-    return [at(recorded[i], time_us) for i, time_us in zip(place.tolist(), when_us.tolist(), strict=True)]
-
-
-def at(arrival: Arrival, time_us: float) -> Arrival:
-    """Return the arrival at another time."""
-    cancel_us = None if arrival.cancel_us is None else time_us + arrival.cancel_us - arrival.time_us
-    return replace(arrival, time_us=time_us, cancel_us=cancel_us)
+    return [recorded[i].at(time_us) for i, time_us in zip(place.tolist(), when_us.tolist(), strict=True)]
 
 
 def rate_of(arrivals: Sequence[Arrival]) -> float:

@@ -22,7 +22,6 @@ from tritonnb.recording.prediction import (
     Figures,
     Prediction,
     Range,
-    at,
     rate_of,
     resampled_arrivals,
     simulated_figures,
@@ -141,7 +140,7 @@ class Twin:
             If the rate is not positive.
         """
         scale = self._scale(rate)
-        return [at(arrival, arrival.time_us * scale) for arrival in self._arrivals]
+        return [arrival.at(arrival.time_us * scale) for arrival in self._arrivals]
 
     def edited(self, edits: Mapping[str, Any]) -> pb.ModelConfig:
         """Return the recorded configuration with edits; arguments and errors as of `predict`.

@@ -5,7 +5,6 @@ In a random exercise, no two relevant events happen at the same time, so the sol
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 from itertools import pairwise
@@ -182,9 +181,7 @@ def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10
         raise InvalidArgumentError(f"worksheet expected a request after start_ms={start_ms:g}, got none")
     begin_us = chosen[0].time_us
     # Times in whole µs can be read; the exercise has its own solution.
-    arrivals = [
-        dataclasses.replace(arrival, time_us=float(round(arrival.time_us - begin_us))) for arrival in chosen[:requests]
-    ]
+    arrivals = [arrival.at(float(round(arrival.time_us - begin_us))) for arrival in chosen[:requests]]
     times = {rows: max(0.001, round(rec.median_ms(rows), 3)) for rows in rec.batch_sizes()}
     text = text_format.MessageToString(rec.configs[models[0]])
     return Worksheet(text, arrivals, times if len(times) > 1 else next(iter(times.values())))
