@@ -92,8 +92,8 @@ def describe(figures: dict[str, Any]) -> str:
         f"measured figures, {figures['inside']:.0%} are inside the stated ranges, which should contain "
         f"{SHARE:.0%}. Stalls in the one recording of a model are in all its predictions. *Given the speed*: predicted "
         "with execution times multiplied by what the machine was slower. *Those whose equal runs differ by less*: the "
-        f"same requests, sent twice, gave figures that close; of the others, the p50 differed by up to {most:.1f} times."
-        "\n\n"
+        "same requests, sent twice, gave figures that close; of the others, the p50 differed by up to "
+        f"{most:.1f} times.\n\n"
         f"![Predicted against measured values]({PICTURE.name})\n\n"
         + table(("configurations", *heads), shares)
         + "\nThe misses, predicted/measured; 2×16 are two instances with at most 16 rows, 1.15 means that executions "
