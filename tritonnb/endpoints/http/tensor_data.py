@@ -103,7 +103,7 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
     if form == "boolean":
         return b",".join([b"true" if element else b"false" for element in array.ravel().view(np.uint8).tolist()])
     if form == "number":
-        values = array.ravel().tolist()
+        values = datatype.to_values(array).ravel().tolist()
         text = _listed(values)
         # msgspec writes the same digits as RapidJSON, except for exponents, NaN and infinities (null).
         return ",".join(map(write_float, values)).encode() if b"e" in text or b"n" in text else text
