@@ -1,4 +1,4 @@
-# `make lab` opens the quickstart in JupyterLab, `make test` runs all tests. Nothing but Python 3.11 or later is needed.
+# `make lab` opens the quickstart in JupyterLab, `make test` runs the tests. Nothing but Python 3.11 or later is needed.
 
 # Tests start hundreds of processes, which would all compile the same modules; containers often have this set.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +19,6 @@ FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
 # Runs targets at the same time, even if one fails; the output of each is shown when it ends.
-TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # Tests of one file run in the same process, since they share fixtures; files run in the order of tests/conftest.py.
 SHARED_BY := --dist=loadfile --no-loadscope-reorder --numprocesses
 FAST := --hypothesis-profile=fast -m "not (browser or kernel or build or isolated or slow)"
@@ -41,7 +40,7 @@ step = @printf '%-56s' '$(1)'; begin=$$(date +%s); { $(2); } >/dev/null && echo 
 install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet $(2); } || { \
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
-.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-others test-isolated test-builds test-fast test-debug test-tensorflow test-ray fuzz \
+.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast test-debug test-tensorflow test-ray fuzz \
 	chromium node check docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
@@ -61,13 +60,10 @@ say-if-interpreted: $(LAB)
 # Five pytest processes for two cores, since tests often wait. Tests that compile for minutes have the target
 # `test-builds`, and tests that are repeated with isolated models `test-isolated`.
 test: $(MODELS) $(COMPILED)
-	$(TOGETHER) test-browser test-others
+	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build or isolated)"
 
 test-browser: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser $(wildcard tests/*/test_browser_*.py)
-
-test-others: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build or isolated)"
 
 # The tests that are repeated with the models in their own processes.
 test-isolated: $(MODELS) $(COMPILED)
