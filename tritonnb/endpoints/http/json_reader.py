@@ -22,8 +22,7 @@ _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
 # Python reads a number beyond the range of a double as infinity; RapidJSON refuses it. Such a number has three
 # digits in its exponent, or more than 308 digits. Both are searched for with all digits replaced by zeros.
 _ZEROED = bytes(ord("0") if chr(byte).isdecimal() else ord("e") if byte == ord("E") else byte for byte in range(256))
-_EXPONENT = b"0e"  # rare, so that the others are rarely searched for
-_LARGE_EXPONENTS = (b"0e000", b"0e+000")
+_LARGE_EXPONENT = b"0e000"
 _LONG = b"0" * 309
 
 # RapidJSON accepts any byte above 127 in a string, and none elsewhere. Replacing them keeps offsets.
@@ -108,10 +107,8 @@ def is_ordinary(raw: bytes | bytearray) -> bool:
 
 def _may_differ(raw: bytes | bytearray) -> bool:
     """Return whether Python might accept a document that RapidJSON refuses."""
-    zeroed = raw.translate(_ZEROED)
-    if _EXPONENT in zeroed and any(exponent in zeroed for exponent in _LARGE_EXPONENTS):
-        return True
-    if len(raw) >= len(_LONG) and _LONG in zeroed:
+    zeroed = raw.translate(_ZEROED, b"+")
+    if _LARGE_EXPONENT in zeroed or (len(raw) >= len(_LONG) and _LONG in zeroed):
         return True
     if b"\\" not in raw:
         return False
@@ -120,8 +117,8 @@ def _may_differ(raw: bytes | bytearray) -> bool:
 
 
 def _has_few_brackets(raw: bytes | bytearray) -> bool:
-    """Return whether no value can be nested deeper than `_MAX_DEPTH`, two brackets each: true for most documents."""
-    return len(raw) <= 2 * _MAX_DEPTH or raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH
+    """Return whether no value can be nested deeper than `_MAX_DEPTH`, which most documents show quickly."""
+    return raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH
 
 
 def _may_be_deep(raw: bytes | bytearray) -> bool:
