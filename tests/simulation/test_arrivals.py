@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from typing import Any
 
@@ -140,3 +140,13 @@ def test_think_time_of_zero_is_valid_and_a_negative_one_is_not() -> None:
 def test_sequence_lengths_must_be_a_list() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
         sequences(3, every_ms=0.001)  # type: ignore[arg-type]
+
+
+def test_arrival_at_another_time_differs_only_in_its_times() -> None:
+    arrival = Arrival(1000, 2, 3, 4, "sequence", True, True, "shape", 1500, 6)
+    usual = Arrival(1000)
+    assert [field.name for field in fields(Arrival) if getattr(arrival, field.name) == getattr(usual, field.name)] == [
+        "time_us"
+    ]
+    assert arrival.at(5000) == replace(arrival, time_us=5000, cancel_us=5500)
+    assert usual.at(0) == Arrival(0)
