@@ -18,7 +18,6 @@ RAY := build/ray
 FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
-# Runs targets at the same time, even if one fails; the output of each is shown when it ends.
 # Tests of one file run in the same process, since they share fixtures; files run in the order of tests/conftest.py.
 SHARED_BY := --dist=loadfile --no-loadscope-reorder --numprocesses
 FAST := --hypothesis-profile=fast -m "not (browser or kernel or build or isolated or slow)"
@@ -57,8 +56,8 @@ compile: $(COMPILED)
 say-if-interpreted: $(LAB)
 	@$(BIN)/python -c 'from tritonnb.compiled import STATE; STATE == "compiled" or print(f"tritonnb is {STATE}. Faster: make compile")'
 
-# Five pytest processes for two cores, since tests often wait. Tests that compile for minutes have the target
-# `test-builds`, and tests that are repeated with isolated models `test-isolated`.
+# Three pytest processes for two cores, since tests often wait. Tests in Chromium have the target `test-browser`, tests
+# that compile for minutes `test-builds`, and tests that are repeated with isolated models `test-isolated`.
 test: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build or isolated)"
 
