@@ -116,11 +116,6 @@ class Arrival:
         ----------
         time_us : float
             Microseconds since the start.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the time is negative or not finite.
         """
         cancel_us = None if self.cancel_us is None else time_us + self.cancel_us - self.time_us
         # A plan calls this millions of times, and `dataclasses.replace` takes twice as long.
