@@ -265,6 +265,18 @@ def test_quiz_grades_an_answer_that_is_given_with_the_keyboard(page: Page) -> No
     assert page.tab.locator("#results").is_visible()
 
 
+def test_exercise_cannot_be_answered_while_the_next_one_is_prepared(page: Page) -> None:
+    page.tab.get_by_role("button", name="Quiz").click()
+    page.tab.get_by_role("button", name="Reveal").wait_for()
+    count = """(another) => {
+        another.click();
+        return document.querySelectorAll(".tnb-quiz .tnb-chip").length;
+    }"""
+    assert page.tab.get_by_role("button", name="Another one").evaluate(count) == 0
+    page.tab.get_by_role("button", name="Reveal").wait_for()
+    page.tab.get_by_role("button", name="Quiz").click()
+
+
 def test_link_contains_the_whole_scenario(page: Page, browser: Any, site: str) -> None:
     page.select("priorities-timeouts")
     page.type_config(preset("priorities-timeouts")["config"].replace("70000", "30000"))

@@ -34,13 +34,19 @@ function createQuiz({ newSheet, gradeAnswer }) {
     make("h2", {}, "Which requests share a batch?"), head, message, place);
   let close = () => {};
 
+  function clear() {
+    close();
+    close = () => {};
+    place.replaceChildren();
+    message.textContent = "";
+  }
+
   async function open() {
+    clear(); // The worker grades answers to its newest exercise, so nobody may answer the one before.
     try {
       const sheet = await newSheet(settings);
-      close();
-      place.replaceChildren();
+      clear();
       close = render({ model: new SheetModel(sheet, gradeAnswer), el: place });
-      message.textContent = "";
     } catch (error) {
       message.textContent = error.message;
     }
