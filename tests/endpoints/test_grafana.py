@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.endpoints.test_metrics import FakeNvml
 from tests.lazy_import import LazyModule
-from tritonnb.endpoints.metrics import system
+from tritonnb.endpoints.metrics import gpus
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.server import Server
 
@@ -49,7 +49,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     metrics = MetricsOptions(summary_latencies=True, histogram_latencies=True)
     cache = {"local": {"size": "1000000"}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(system, "pynvml", FakeNvml)
+        patch.setattr(gpus, "pynvml", FakeNvml)
         with Server(repository, port=0, metrics_port=0, metrics=metrics, cache_config=cache) as server:
             server["addsub"](INPUT0=np.ones((2, 4), np.int32), INPUT1=np.ones((2, 4), np.int32))
             with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as response:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.packed_events import pack
-from tritonnb.endpoints.metrics import system
+from tritonnb.endpoints.metrics import gpus
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.options import ServerKeywords
@@ -92,10 +93,13 @@ def test_metric_families_have_tritons_names_and_types(start: Callable[..., Serve
 def test_cpu_utilization_covers_the_time_since_the_last_scrape(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = iter([(10, 100), (60, 200), (60, 300)])
-    monkeypatch.setattr(system, "_cpu_seconds", lambda: next(seconds))
+    none = psutil.cpu_times()._replace(**dict.fromkeys(psutil.cpu_times()._fields, 0.0))
+    seconds = {"user": 10, "idle": 90}
+    monkeypatch.setattr(psutil, "cpu_times", lambda: none._replace(**seconds))
     server = start("addsub")
-    assert [samples(server)["nv_cpu_utilization[]"] for _ in range(2)] == [0.5, 0]
+    for more, utilization in (({"user": 60, "idle": 140}, 0.5), ({"idle": 240}, 0)):
+        seconds.update(more)
+        assert samples(server)["nv_cpu_utilization[]"] == utilization
 
 
 def test_pinned_memory_metrics_are_zero(start: Callable[..., Server]) -> None:
@@ -270,16 +274,16 @@ class FakeNvml:
 
 
 def test_gpu_metrics_omit_values_that_the_driver_does_not_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "pynvml", FakeNvml)
-    gpus = system.Gpus()
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml)
+    devices = gpus.Gpus()
     monkeypatch.setattr(FakeNvml, "energy", 7500.0)
-    (reading,) = gpus.read()
-    assert reading.uuid == "GPU-1"
-    assert reading.values == {
-        "nv_gpu_utilization": 0.5,
-        "nv_gpu_memory_total_bytes": 8.0,
-        "nv_gpu_memory_used_bytes": 2.0,
-        "nv_energy_consumption": 2.5,
+    assert devices.read() == {
+        "GPU-1": {
+            "nv_gpu_utilization": 0.5,
+            "nv_gpu_memory_total_bytes": 8.0,
+            "nv_gpu_memory_used_bytes": 2.0,
+            "nv_energy_consumption": 2.5,
+        }
     }
 
 

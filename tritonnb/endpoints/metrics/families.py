@@ -11,19 +11,21 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import psutil
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.endpoints.metrics.exposition import number_text
+from tritonnb.endpoints.metrics.gpus import Gpus
 from tritonnb.endpoints.metrics.histograms import (
+    DURATIONS,
     add_histogram,
     batch_families,
     histogram_settings,
     latency_histograms,
     lost_instances,
 )
-from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel
@@ -55,17 +57,10 @@ _COUNTS = {
     "nv_inference_exec_count": "Number of model executions performed (does not include cached requests)",
 }
 _DURATIONS = {
-    "request": "Cumulative inference request duration in microseconds (includes cached requests)",
-    "queue": "Cumulative inference queuing duration in microseconds (includes cached requests)",
-    "compute_input": "Cumulative compute input duration in microseconds (does not include cached requests)",
-    "compute_infer": "Cumulative compute inference duration in microseconds (does not include cached requests)",
+    **{name: f"Cumulative {text}" for name, text in DURATIONS.items()},
     "compute_output": "Cumulative inference compute output duration in microseconds (does not include cached requests)",
 }
-_SUMMARIES = {
-    "request": "Summary of inference request duration in microseconds (includes cached requests)",
-    "queue": "Summary of inference queuing duration in microseconds (includes cached requests)",
-    **{name: _DURATIONS[name] for name in ("compute_input", "compute_infer", "compute_output")},
-}
+_SUMMARIES = {**_DURATIONS, **{name: f"Summary of {DURATIONS[name]}" for name in ("request", "queue")}}
 _CACHE_SUMMARIES = {
     "cache_hit": "Summary of cache hit counts/durations per model, in microseconds.",
     "cache_miss": "Summary of cache miss counts/durations per model, in microseconds.",
@@ -94,9 +89,7 @@ def cache_families(cache: ResponseCache) -> Iterator[Metric]:
         counts.insertion_ns // 1000,
     )
     for (name, documentation), value in zip(_CACHE.items(), values, strict=True):
-        metric = Metric(name, documentation, "gauge")
-        metric.add_sample(name, {}, value)
-        yield metric
+        yield _family(name, documentation, "gauge", [({}, value)])
 
 
 def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
@@ -148,7 +141,8 @@ class Families(Collector):
     def __init__(self, engine: Engine, options: MetricsOptions) -> None:
         self._engine = engine
         self._options = options
-        self._cpu = Cpu() if options.cpu else None
+        if options.cpu:
+            psutil.cpu_percent()  # the first scrape covers the time since now
         self._gpus = Gpus() if options.gpu else None
         self._latencies = Latencies(self._histogram_settings)
         self._measures_latencies = options.summary_latencies or options.histogram_latencies
@@ -236,15 +230,15 @@ class Families(Collector):
         for part, documentation in (("total", "total memory size"), ("used", "used memory size")):
             name = f"nv_pinned_memory_pool_{part}_bytes"
             yield _family(name, f"Pinned memory pool {documentation}, in bytes", "gauge", [({}, 0)])
-        if self._cpu is not None:
-            cpu = self._cpu.read()
-            yield _family("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", "gauge", [({}, cpu.utilization)])
-            for part, value in (("total", cpu.memory_total), ("used", cpu.memory_used)):
+        if self._options.cpu:
+            utilization, memory = psutil.cpu_percent() / 100, psutil.virtual_memory()
+            yield _family("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", "gauge", [({}, utilization)])
+            for part, value in (("total", memory.total), ("used", memory.total - memory.available)):
                 name = f"nv_cpu_memory_{part}_bytes"
                 yield _family(name, f"CPU {part} memory (RAM), in bytes", "gauge", [({}, value)])
-        readings = self._gpus.read() if self._gpus is not None else []
+        gpus = self._gpus.read() if self._gpus is not None else {}
         for name, documentation in _GPU.items():
-            samples = [({"gpu_uuid": gpu.uuid}, gpu.values[name]) for gpu in readings if name in gpu.values]
+            samples = [({"gpu_uuid": uuid}, values[name]) for uuid, values in gpus.items() if name in values]
             kind = "counter" if name == "nv_energy_consumption" else "gauge"
             yield _family(name, documentation, kind, samples)
 

@@ -20,12 +20,13 @@ FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 BATCHES = "tritonnb_batches_total"
 BATCH_SIZE = "tritonnb_batch_size"
 LOST = "tritonnb_instance_restarts_total"
-_DURATIONS = {
-    "request": "Histogram of inference request duration in microseconds (includes cached requests)",
-    "queue": "Histogram of inference queuing duration in microseconds (includes cached requests)",
-    "compute_input": "Histogram of compute input duration in microseconds (does not include cached requests)",
-    "compute_infer": "Histogram of compute inference duration in microseconds (does not include cached requests)",
-    "compute_output": "Histogram of compute output duration in microseconds (does not include cached requests)",
+#: The durations that are measured, as the end of the documentation of their families.
+DURATIONS = {
+    "request": "inference request duration in microseconds (includes cached requests)",
+    "queue": "inference queuing duration in microseconds (includes cached requests)",
+    "compute_input": "compute input duration in microseconds (does not include cached requests)",
+    "compute_infer": "compute inference duration in microseconds (does not include cached requests)",
+    "compute_output": "compute output duration in microseconds (does not include cached requests)",
 }
 
 #: The model versions, with their labels.
@@ -54,7 +55,9 @@ def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
 def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]:
     """Yield the families that ``--metrics-config histogram_latencies=true`` enables."""
     first = Metric(FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
-    durations = {name: Metric(duration_family(name), text, "histogram") for name, text in _DURATIONS.items()}
+    durations = {
+        name: Metric(duration_family(name), f"Histogram of {text}", "histogram") for name, text in DURATIONS.items()
+    }
     for served, labels in models:
         of_model = latencies.for_model(served.name, served.version)
         add_histogram(first, labels, of_model.first_response.buckets(), of_model.first_response.sum)

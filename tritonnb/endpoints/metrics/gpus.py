@@ -1,59 +1,13 @@
-"""CPU and memory use, and that of GPUs if NVIDIA's management library is installed."""
+"""The use of GPUs, if NVIDIA's management library is installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import psutil
 
 try:
     import pynvml
 except ImportError:  # the package nvidia-ml-py is optional
     pynvml = None
-
-
-@dataclass(frozen=True, slots=True)
-class CpuReading:
-    """Utilization in [0, 1] since the last reading; memory in bytes."""
-
-    utilization: float
-    memory_total: int
-    memory_used: int
-
-
-class Cpu:
-    """All CPU cores together."""
-
-    def __init__(self) -> None:
-        self._busy, self._all = _cpu_seconds()
-
-    def read(self) -> CpuReading:
-        """Read the current values."""
-        busy, everything = _cpu_seconds()
-        elapsed = everything - self._all
-        utilization = (busy - self._busy) / elapsed if elapsed > 0 else 0.0
-        self._busy, self._all = busy, everything
-        memory = psutil.virtual_memory()
-        return CpuReading(min(1.0, max(0.0, utilization)), memory.total, memory.total - memory.available)
-
-
-def _cpu_seconds() -> tuple[float, float]:
-    times = psutil.cpu_times()
-    everything = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    return everything - times.idle - getattr(times, "iowait", 0.0), everything
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """One GPU; values that its driver does not report are left out.
-
-    ``values`` has the metric names as keys: utilization in [0, 1], memory in bytes, power in watts, energy in
-    joules since the server started.
-    """
-
-    uuid: str
-    values: dict[str, float]
 
 
 class Gpus:
@@ -76,9 +30,13 @@ class Gpus:
         """The UUIDs by device number."""
         return [uuid for uuid, _, _ in self._devices]
 
-    def read(self) -> list[GpuReading]:
-        """Read the current values."""
-        return [GpuReading(uuid, _read_gpu(handle, started)) for uuid, handle, started in self._devices]
+    def read(self) -> dict[str, dict[str, float]]:
+        """Return the current values of each GPU by its UUID; those that its driver does not report are left out.
+
+        The values have the metric names as keys: utilization in [0, 1], memory in bytes, power in watts, energy in
+        joules since the server started.
+        """
+        return {uuid: _read_gpu(handle, started) for uuid, handle, started in self._devices}
 
 
 def _read_gpu(handle: object, energy_at_start: float) -> dict[str, float]:
