@@ -41,8 +41,8 @@ def write_onnx(path: Path) -> None:
     ]
     inputs_and_outputs = list(tensors.values())
     graph = helper.make_graph(nodes, "accumulator", inputs_and_outputs[:2], inputs_and_outputs[2:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model.producer_name = "tritonnb"
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="tritonnb")
     save_model(model, path)
 
 

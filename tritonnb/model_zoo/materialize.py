@@ -28,6 +28,7 @@ class _GeneratedFile:
     """A file that is generated or copied, and its expected SHA-256, or what ``digest`` returns in its place.
 
     ``with_config`` is for models that are not part of this package: ``write`` also writes their *config.pbtxt*.
+    ``compiled`` files take long to generate.
     """
 
     path: str
@@ -36,19 +37,16 @@ class _GeneratedFile:
     digest: Callable[[Path], str] = _digest
     install: str = ""
     with_config: bool = False
+    compiled: bool = False
 
     @property
     def model(self) -> str:
         """The name of the model that the file belongs to."""
         return self.path.partition("/")[0]
 
-    def missing(self, error: ImportError) -> str:
-        """Describe missing packages, and how to install them."""
-        return f"{error.name} is not installed: {self.install or f'pip install {error.name}'}"
 
-
-_GENERATED_FILES = (
-    _GeneratedFile("dense/1/model.onnx", dense.write, dense.SHA256, dense.digest),
+_FILES = (
+    _GeneratedFile("dense/1/model.onnx", dense.write, dense.SHA256, graph_digest),
     _GeneratedFile("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
     _GeneratedFile("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
     _GeneratedFile("ocr_detection/1/model.onnx", ocr.write_detection, ocr.DETECTION_SHA256, graph_digest, ocr.INSTALL),
@@ -64,9 +62,6 @@ _GENERATED_FILES = (
         'pip install "tritonnb[tensorflow,torch]"',
         with_config=True,
     ),
-)
-#: Files that take long to generate.
-_COMPILED_FILES = (
     _GeneratedFile(
         "digits_pt2/1/model.pt2",
         digits_pt2.write,
@@ -74,6 +69,7 @@ _COMPILED_FILES = (
         digits_pt2.digest,
         'pip install "tritonnb[pt2]", and a C++ compiler',
         with_config=True,
+        compiled=True,
     ),
 )
 #: Models that use others without being ensembles: they call them, or share their files.
@@ -131,8 +127,11 @@ def materialize(
     lines: list[str] = []
     missing = [] if chosen is None else _missing_backends(chosen)
     _copy_missing(bundled_repository(), target, chosen)
-    for file in _GENERATED_FILES + _COMPILED_FILES * (compile or chosen is not None):
+    for file in _FILES:
         if chosen is not None and file.model not in chosen:
+            continue
+        if file.compiled and chosen is None and not compile:
+            lines.append(f"{file.path}: skipped, compiling takes a while: tritonnb models --compile")
             continue
         path = target / file.path
         try:
@@ -141,23 +140,18 @@ def materialize(
                 continue
             _write(path, file)
         except ImportError as error:
-            missing.append(file.missing(error))
+            missing.append(f"{error.name} is not installed: {file.install or f'pip install {error.name}'}")
             lines.append(f"{file.path}: skipped, {missing[-1]}")
         else:
             lines.append(f"{file.path}: created, {path.stat().st_size / 1e6:.1f} MB")
     if chosen is not None and missing:
         raise ImportError("\n".join([f"{', '.join(models or ())}: a package is missing", *dict.fromkeys(missing)]))
-    if not compile and chosen is None:
-        lines += [
-            f"{file.path}: skipped, compiling takes a while: tritonnb models --compile" for file in _COMPILED_FILES
-        ]
     return MaterializeReport(target, tuple(lines))
 
 
 def _with_used(models: Sequence[str]) -> set[str]:
     """Return the models and those that they use, such as the steps of an ensemble."""
-    names = {path.name for path in bundled_repository().iterdir()} | {file.model for file in _GENERATED_FILES}
-    names |= {file.model for file in _COMPILED_FILES}
+    names = {path.name for path in bundled_repository().iterdir()} | {file.model for file in _FILES}
     chosen: set[str] = set()
     waiting = [models] if isinstance(models, str) else list(models)
     while waiting:
@@ -184,9 +178,8 @@ def _missing_backends(models: set[str]) -> list[str]:
 
 
 def _copy_missing(source: Path, target: Path, models: set[str] | None) -> None:
-    every = _GENERATED_FILES + _COMPILED_FILES
-    generated = {file.path for file in every}
-    not_bundled = {file.model for file in every if file.with_config}
+    generated = {file.path for file in _FILES}
+    not_bundled = {file.model for file in _FILES if file.with_config}
     for file in source.rglob("*"):
         relative = file.relative_to(source)
         model = relative.parts[0]

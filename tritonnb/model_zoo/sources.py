@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 
 def bundled_repository() -> Path:
@@ -39,23 +38,11 @@ def graph_digest(path: Path) -> str:
     ValueError
         If it is not an ONNX file.
     """
-    return hashlib.sha256(load_graph(path).SerializeToString(deterministic=True)).hexdigest()
-
-
-def load_graph(path: Path) -> Any:
-    """Return the graph in an ONNX file.
-
-    Raises
-    ------
-    ImportError
-        If ``onnx`` is not installed.
-    ValueError
-        If it is not an ONNX file.
-    """
     from google.protobuf.message import DecodeError
     from onnx import load_model
 
     try:
-        return load_model(path).graph
+        graph = load_model(path).graph
     except DecodeError as error:
         raise ValueError(f"{path}: expected an ONNX file") from error
+    return hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
