@@ -1,42 +1,42 @@
-"""The table of live sequences: a sequence stays where it started until it ends."""
+"""The live sequences of a deployment: a sequence stays where it started until it ends."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tritonnb.scale.coordinator import Coordinator, DeploymentChange, ReplicaReport
-from tritonnb.scale.sequences import GRACE_S, SequenceKey, SequenceTable
+from tritonnb.scale.coordinator import GRACE_S, Coordinator, DeploymentChange, ReplicaReport
+from tritonnb.scale.sequences import SequenceKey
 
 keys = st.builds(SequenceKey, st.sampled_from(["m", "n"]), st.sampled_from([1, 2, "1"]))
 replicas = st.sampled_from(["r1", "r2", "r3"])
 
 
-class TableMachine(RuleBasedStateMachine):
-    """The table, compared with what the replicas know."""
+class CoordinatorMachine(RuleBasedStateMachine):
+    """The sequences of a coordinator, compared with what the replicas know."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = SequenceTable()
+        self.coordinator = Coordinator(lambda: self.now)
         self.live: dict[SequenceKey, str] = {}
         self.now = 0.0
 
     @rule(key=keys, proposed=replicas)
     def start(self, key: SequenceKey, proposed: str) -> None:
         expected = self.live.get(key, proposed)
-        assert self.table.start(key, proposed, self.now) == expected
+        assert self.coordinator.start(key, proposed) == expected
         self.live[key] = expected
 
     @rule(key=keys, replica=replicas)
     def end_sequence(self, key: SequenceKey, replica: str) -> None:
-        self.table.end_sequence(key, replica)
+        self.coordinator.end_sequence(key, replica)
         if self.live.get(key) == replica:
             del self.live[key]
 
     @rule(replica=replicas)
     def forget(self, replica: str) -> None:
         lost = {key for key, other in self.live.items() if other == replica}
-        assert set(self.table.forget(replica)) == lost
+        assert self.coordinator.forget(replica) == len(lost)
         self.live = {key: other for key, other in self.live.items() if other != replica}
 
     @rule(replica=replicas, seconds=st.sampled_from([0.0, GRACE_S + 1]), data=st.data())
@@ -44,26 +44,29 @@ class TableMachine(RuleBasedStateMachine):
         self.now += seconds
         here = sorted((key for key, other in self.live.items() if other == replica), key=repr)
         idle = set(data.draw(st.lists(st.sampled_from(here), unique=True))) if here and seconds else set()
-        self.table.report(replica, [key for key in here if key not in idle], self.now)
+        self.coordinator.report(ReplicaReport(replica, "engine", live=tuple(key for key in here if key not in idle)))
         self.live = {key: other for key, other in self.live.items() if key not in idle}
 
     @invariant()
-    def the_table_has_the_live_sequences(self) -> None:
-        assert dict(self.table) == self.live
-        assert all(self.table.find(key) == replica for key, replica in self.live.items())
+    def the_coordinator_has_the_live_sequences(self) -> None:
+        assert self.coordinator.sequences == self.live
+        assert all(self.coordinator.find(key) == replica for key, replica in self.live.items())
 
 
-TestTable = TableMachine.TestCase
+TestCoordinator = CoordinatorMachine.TestCase
 
 
 def test_new_sequence_is_kept_before_its_replica_reports_it() -> None:
-    table = SequenceTable()
+    now = 0.0
+    coordinator = Coordinator(lambda: now)
     key = SequenceKey("m", 1)
-    table.start(key, "r1", now=0.0)
-    table.report("r1", [], now=GRACE_S / 2)
-    assert table.find(key) == "r1"
-    table.report("r1", [], now=GRACE_S + 1)
-    assert table.find(key) is None
+    coordinator.start(key, "r1")
+    now = GRACE_S / 2
+    coordinator.report(ReplicaReport("r1", "engine"))
+    assert coordinator.find(key) == "r1"
+    now = GRACE_S + 1
+    coordinator.report(ReplicaReport("r1", "engine"))
+    assert coordinator.find(key) is None
 
 
 def test_restarted_coordinator_restores_the_sequences_from_reports() -> None:

@@ -7,14 +7,18 @@ reports of the replicas if it is restarted, except for the changes.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 
 from tritonnb.core.json_types import JsonDict
-from tritonnb.scale.sequences import SequenceKey, SequenceTable
+from tritonnb.scale.sequences import SequenceKey
 
 #: Seconds without a report after which a replica is no longer listed.
 _SILENT_S = 30.0
+#: Seconds after its START during which a sequence is kept although its replica does not report it yet.
+GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +89,12 @@ class ReplicaReport:
         }
 
 
-@dataclass(slots=True)
-class _Changes:
-    """The changes of one group of replicas, by number."""
-
-    last: int = 0
-    by_number: dict[int, DeploymentChange] = field(default_factory=dict)
-
-    def add(self, change: DeploymentChange) -> int:
-        self.last += 1
-        self.by_number[self.last] = change
-        return self.last
-
-    def confirm(self, number: int) -> None:
-        """Drop the earlier changes of the same subject, which new replicas need not apply."""
-        change = self.by_number.get(number)
-        if change is not None and change.subject:
-            replaced = [n for n, other in self.by_number.items() if n < number and other.subject == change.subject]
-            for n in replaced:
-                del self.by_number[n]
-
-
 class Coordinator:
     """The state that the ingress replicas and the engine replicas of a deployment share.
+
+    A sequence is on one replica from its START request until it ends: by its END request, by being idle for too long,
+    or because its replica was lost. It never moves when other replicas are added or removed. The replicas decide
+    whether a sequence is live, and report it; the coordinator only remembers where.
 
     Parameters
     ----------
@@ -116,42 +103,72 @@ class Coordinator:
 
     Attributes
     ----------
-    sequences : SequenceTable
+    sequences : dict of SequenceKey to str
+        The replica of each live sequence.
+
+    Examples
+    --------
+    >>> coordinator = Coordinator()
+    >>> key = SequenceKey("accumulator", 42)
+    >>> coordinator.start(key, "r1"), coordinator.start(key, "r2")  # a live sequence does not move
+    ('r1', 'r1')
+    >>> coordinator.end_sequence(key, "r1")
+    >>> coordinator.start(key, "r2")
+    'r2'
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.sequences = SequenceTable()
+        self.sequences: dict[SequenceKey, str] = {}
+        self._started: dict[SequenceKey, float] = {}  # the last START of each sequence
         self._clock = clock
         self._reports: dict[str, tuple[float, ReplicaReport]] = {}
-        self._changes: dict[str, _Changes] = {}
+        self._changes: dict[str, dict[int, DeploymentChange]] = defaultdict(dict)  # by group and number
+        self._numbers = count(1)
 
     # --- sequences ----------------------------------------------------------------------------
 
     def start(self, key: SequenceKey, proposed: str) -> str:
-        """Return the replica for a START request; see `SequenceTable.start`."""
-        return self.sequences.start(key, proposed, self._clock())
+        """Return the replica for a START request: the current one if the sequence is live."""
+        self._started[key] = self._clock()
+        return self.sequences.setdefault(key, proposed)
 
     def find(self, key: SequenceKey) -> str | None:
         """Return the replica of a live sequence; None for an unknown one."""
-        return self.sequences.find(key)
+        return self.sequences.get(key)
 
     def end_sequence(self, key: SequenceKey, replica: str) -> None:
-        """Remove a sequence that has ended."""
-        self.sequences.end_sequence(key, replica)
+        """Remove a sequence that ended on a replica, unless it is on another one now."""
+        if self.sequences.get(key) == replica:
+            self._remove(key)
 
     def forget(self, replica: str) -> int:
         """Remove a lost replica; return how many sequences ended with it."""
         self._reports.pop(replica, None)
-        return len(self.sequences.forget(replica))
+        lost = [key for key, other in self.sequences.items() if other == replica]
+        for key in lost:
+            self._remove(key)
+        return len(lost)
+
+    def _remove(self, key: SequenceKey) -> None:
+        del self.sequences[key], self._started[key]
 
     # --- replicas -----------------------------------------------------------------------------
 
     def report(self, report: ReplicaReport) -> Mapping[int, DeploymentChange]:
-        """Record the state of a replica; return the changes that it has not applied, by number."""
+        """Record the state of a replica; return the changes that it has not applied, by number.
+
+        Sequences that it does not report as live have ended.
+        """
         now = self._clock()
         self._reports[report.replica] = now, report
-        self.sequences.report(report.replica, report.live, now)
-        changes = self._changes.setdefault(report.group, _Changes()).by_number
+        for key in report.live:
+            self.sequences.setdefault(key, report.replica)
+            self._started.setdefault(key, now)
+        here = [key for key, replica in self.sequences.items() if replica == report.replica]
+        for key in set(here).difference(report.live):
+            if now - self._started[key] > GRACE_S:
+                self._remove(key)
+        changes = self._changes[report.group]
         return {number: change for number, change in changes.items() if number not in report.applied}
 
     def replicas(self, running: Collection[str] = ()) -> list[JsonDict]:
@@ -165,12 +182,19 @@ class Coordinator:
 
     def begin_change(self, group: str, change: DeploymentChange) -> int:
         """Number a change of a group of replicas, before it is sent to them: a replica that starts now applies it."""
-        return self._changes.setdefault(group, _Changes()).add(change)
+        number = next(self._numbers)
+        self._changes[group][number] = change
+        return number
 
     def end_change(self, group: str, number: int, accepted: bool) -> None:
-        """Keep a change for later replicas if a replica accepted it; every replica has answered."""
+        """Keep a change for later replicas if a replica accepted it; every replica has answered.
+
+        It replaces the earlier changes of the same subject, which new replicas need not apply.
+        """
         changes = self._changes[group]
-        if accepted:
-            changes.confirm(number)
-        else:
-            changes.by_number.pop(number, None)
+        change = changes.get(number)  # None if a later one has replaced it
+        if not accepted:
+            changes.pop(number, None)
+        elif change is not None and change.subject:
+            for earlier in [n for n, other in changes.items() if n < number and other.subject == change.subject]:
+                del changes[earlier]
