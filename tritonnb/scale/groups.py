@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tritonnb.core.json_types import JsonDict
-from tritonnb.scale.dispatch import Ask, Dispatcher
+from tritonnb.scale.coordinator import DeploymentChange
+from tritonnb.scale.dispatch import Ask, Dispatcher, first_refusal
 
 NO_SHARED_MEMORY = (
     "shared memory regions cannot be registered with a deployment of replicas, which may be on other machines: send "
@@ -39,6 +41,26 @@ class Groups:
     def all(self) -> list[Dispatcher]:
         """All groups."""
         return [self.default, *self._placed.values()]
+
+    def of(self, model: str) -> list[Dispatcher]:
+        """Return the group that serves a model; all groups if its name is empty."""
+        return [self.dispatcher(model)] if model else self.all
+
+    async def call_each(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of any replica of each group; return the responses."""
+        return [await group.call(None, method, *arguments) for group in self.all]
+
+    async def call_all(self, model: str, method: str, *arguments: Any) -> dict[str, Any]:
+        """Call a method of every replica that serves a model; return the responses by replica."""
+        replies: dict[str, Any] = {}
+        for group in self.of(model):
+            replies |= await group.call_all(method, *arguments)
+        return replies
+
+    async def change(self, model: str, change: DeploymentChange) -> Any:
+        """Apply a change on the replicas that serve a model; return the first refusal, else the first response."""
+        replies = [await group.change(change) for group in self.of(model)]
+        return first_refusal(replies) or replies[0]
 
     async def replicas(self) -> list[JsonDict]:
         """Return the state of every replica."""

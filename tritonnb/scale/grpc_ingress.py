@@ -101,22 +101,17 @@ class GrpcIngress:
             change = DeploymentChange.of_settings("", name, message, model, request.settings)
         else:
             change = DeploymentChange("", "", name, message)
-        groups = [self._groups.dispatcher(model)] if model else self._groups.all
-        replies = [await group.change(change) for group in groups]
-        return _reply(first_refusal(replies) or replies[0])
+        return _reply(await self._groups.change(model, change))
 
     async def _ready(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
-        replies = [await group.call(None, "rpc", name, message, metadata) for group in self._groups.all]
+        replies = await self._groups.call_each("rpc", name, message, metadata)
         return _reply(next((reply for reply in replies if reply.message != _READY[name]), replies[0]))
 
     async def _statistics(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         request = _parse(pb.ModelStatisticsRequest, message) or pb.ModelStatisticsRequest()
-        groups = [self._groups.dispatcher(request.name)] if request.name else self._groups.all
-        replies: dict[str, RpcReply] = {}
-        for group in groups:
-            replies |= await group.call_all("query", "statistics", request.name, version_number(request.version))
-        refusal = first_refusal(replies.values())
-        if refusal is not None:
+        arguments = request.name, version_number(request.version)
+        replies = await self._groups.call_all(request.name, "query", "statistics", *arguments)
+        if (refusal := first_refusal(replies.values())) is not None:
             return _reply(refusal)
         total = sum_statistics(json.loads(reply.message) for reply in replies.values())
         response = json_format.ParseDict(total, pb.ModelStatisticsResponse(), ignore_unknown_fields=True)

@@ -144,7 +144,8 @@ class HttpIngress:
 
     async def _infer(self, request: HttpRequest, route: Route, model: str) -> bytes | AsyncIterator[bytes]:
         if route in OPENAI_ROUTES:
-            model = _named_model(request.body)
+            named = _members(request.body).get("model")
+            model = named if isinstance(named, str) else ""  # which every replica refuses
         group = self._groups.dispatcher(model)
         if route in OPENAI_ROUTES or route.name == "generate-stream":
             return group.stream(None, "http_stream", *request.arguments)
@@ -166,45 +167,41 @@ class HttpIngress:
         if route.name in ("load", "unload"):
             change = DeploymentChange(f"model {model}", method, target, body)
         elif route.name in ("trace-setting", "logging"):
-            change = DeploymentChange.of_settings(method, target, body, model, _names(body))
+            change = DeploymentChange.of_settings(method, target, body, model, _members(body))
         else:
             change = DeploymentChange("", method, target, body)
-        groups = [self._groups.dispatcher(model)] if model else self._groups.all
-        replies: list[bytes] = [await group.change(change) for group in groups]
-        return first_refusal(replies) or replies[0]
+        response: bytes = await self._groups.change(model, change)
+        return response
 
     # --- merged responses ---------------------------------------------------------------------
 
     async def _ready(self, request: HttpRequest, model: str) -> bytes:
-        replies = [await self._read(request, group) for group in self._groups.all]
+        replies: list[bytes] = await self._groups.call_each("http", *request.arguments)
         return first_refusal(replies) or replies[0]
 
     async def _replicas(self, request: HttpRequest, model: str) -> bytes:
         return response_bytes(200, JSON, json.dumps(await self._groups.replicas()).encode())
 
     async def _openai_models(self, request: HttpRequest, model: str) -> bytes:
-        replies = [await self._read(request, group) for group in self._groups.all]
-        refusal = first_refusal(replies)
-        if refusal is not None:
+        replies: list[bytes] = await self._groups.call_each("http", *request.arguments)
+        if (refusal := first_refusal(replies)) is not None:
             return refusal
         return _json({"object": "list", "data": [entry for reply in replies for entry in _document(reply)["data"]]})
 
     async def _statistics(self, request: HttpRequest, model: str) -> bytes:
-        groups = [self._groups.dispatcher(model)] if model else self._groups.all
         target, _, query = request.target.partition("?")
         replica = query.removeprefix("replica=") if query.startswith("replica=") else ""
         arguments = request.method, target, request.headers, request.body
         if replica not in ("", "*"):
-            return await self._statistics_of(replica, groups, arguments)
-        replies = await self._from_all(arguments, groups)
-        refusal = first_refusal(replies.values())
-        if refusal is not None:
+            return await self._statistics_of(replica, model, arguments)
+        replies: dict[str, bytes] = await self._groups.call_all(model, "http", *arguments)
+        if (refusal := first_refusal(replies.values())) is not None:
             return refusal
         documents = {name: _document(reply) for name, reply in replies.items()}
         return _json({"replicas": documents} if replica else sum_statistics(documents.values()))
 
-    async def _statistics_of(self, replica: str, groups: list[Dispatcher], arguments: Any) -> bytes:
-        members = {name: group for group in groups for name in group.pool.members().all}
+    async def _statistics_of(self, replica: str, model: str, arguments: Any) -> bytes:
+        members = {name: group for group in self._groups.of(model) for name in group.pool.members().all}
         if replica not in members:
             raise InvalidArgumentError(f"expected one of the replicas {', '.join(sorted(members))}, got '{replica}'")
         try:
@@ -221,9 +218,7 @@ class HttpIngress:
             raise InvalidArgumentError(
                 "/v2/replicas/events expected an object with 'recording', 'models' and 'stage'"
             ) from None
-        taken: dict[str, str] = {}
-        for group in self._groups.all:
-            taken |= await group.call_all("events", *arguments)
+        taken: dict[str, str] = await self._groups.call_all("", "events", *arguments)
         nodes = {str(replica["replica"]): str(replica["node"]) for replica in await self._groups.replicas()}
         members = (
             f"{json.dumps(name)}:{{{json.dumps('node')}:{json.dumps(nodes.get(name, ''))},{document[1:]}"
@@ -234,49 +229,29 @@ class HttpIngress:
     async def _index(self, request: HttpRequest, model: str) -> bytes:
         rows: dict[str, list[dict[str, str]]] = {}
         for group in self._groups.all:
-            replies = await self._from_all(request.arguments, [group])
-            refusal = first_refusal(replies.values())
-            if refusal is not None:
+            replies: dict[str, bytes] = await group.call_all("http", *request.arguments)
+            if (refusal := first_refusal(replies.values())) is not None:
                 return refusal
             for replica, reply in replies.items():
                 rows[replica] = [row for row in _document(reply) if self._groups.dispatcher(row["name"]) is group]
         return _json(merge_index(rows))
 
     async def _metrics(self, request: HttpRequest, model: str) -> bytes:
-        texts: dict[str, str] = {}
-        for group in self._groups.all:
-            texts |= await group.call_all("metrics")
+        texts = await self._groups.call_all("", "metrics")
         return response_bytes(200, CONTENT_TYPE, merge_metrics(texts).encode())
-
-    async def _from_all(self, arguments: Any, groups: list[Dispatcher]) -> dict[str, bytes]:
-        """Return the responses of all replicas."""
-        replies: dict[str, bytes] = {}
-        for group in groups:
-            replies |= await group.call_all("http", *arguments)
-        return replies
 
 
 async def _send_openai_error(send: Send, error: OpenAiError) -> None:
     await send_complete(send, error.status, JSON, error_bytes(error), error.headers)
 
 
-def _names(body: bytes) -> list[str]:
+def _members(body: bytes) -> dict[str, Any]:
     """Return the members of a JSON object; none if it is another value, which every replica refuses."""
     try:
         document = json.loads(body)
     except ValueError:
-        return []
-    return list(document) if isinstance(document, dict) else []
-
-
-def _named_model(body: bytes) -> str:
-    """Return the model that a request of OpenAI's API names; empty if it names none, which every replica refuses."""
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return ""
-    model = document.get("model") if isinstance(document, dict) else None
-    return model if isinstance(model, str) else ""
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _document(response: bytes) -> Any:
