@@ -7,7 +7,6 @@ code. Shared memory has no name, so it is freed when the last process that maps 
 
 from __future__ import annotations
 
-import array
 import mmap
 import os
 import socket
@@ -15,7 +14,6 @@ import struct
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -101,8 +99,8 @@ def anonymous_file() -> int:
 #: Lengths of the header and of the inline payload, number and size of the region, whether a descriptor is attached.
 _HEAD = struct.Struct("<IIIQ?")
 _CHUNK = 1 << 16
-_DESCRIPTOR = array.array("i").itemsize
-_DESCRIPTORS = socket.CMSG_SPACE(8 * _DESCRIPTOR)
+#: At most this many descriptors are received at once.
+_DESCRIPTORS = 8
 
 #: The number of a region that carries one message only.
 ONCE = 2**32 - 1
@@ -199,11 +197,10 @@ class Channel:
     def fill(self) -> bool:
         """Wait for data, and store it; False if the other end is closed."""
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(_CHUNK, _DESCRIPTORS)
+            data, descriptors, _, _ = socket.recv_fds(self._socket, _CHUNK, _DESCRIPTORS)
         except ConnectionError:
             return False
-        for _, _, content in ancillary:
-            self._descriptors.extend(_read_descriptors(content))
+        self._descriptors.extend(descriptors)
         self._received += data
         return bool(data)
 
@@ -245,9 +242,3 @@ class Channel:
         self._region = None
         while self._descriptors:
             socket.close(self._descriptors.popleft())
-
-
-def _read_descriptors(content: bytes) -> Sequence[int]:
-    descriptors = array.array("i")
-    descriptors.frombytes(content[: len(content) - len(content) % _DESCRIPTOR])
-    return descriptors

@@ -90,9 +90,7 @@ class ForwardingHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record; its traceback becomes part of the message."""
-        text = record.getMessage()
-        if record.exc_info:
-            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+        text = self.format(record)
         self._outbox.send(["log", record.name, record.levelno, text, record.pathname, record.lineno, record.created])
 
 
