@@ -8,7 +8,7 @@ from typing import Any
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.isolation.instance import IsolatedInstance
 from tritonnb.backends.isolation.launch import Launch, context_command, read_limits
-from tritonnb.backends.isolation.process import Connection, ProcessEndedError
+from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -32,7 +32,7 @@ class IsolatedBackend(Backend):
     def __init__(self, location: BackendLocation, settings: Mapping[str, str]) -> None:
         self._location = location
         self._settings = settings
-        self._connection: Connection | None = None
+        self._child: ChildProcess | None = None
         self._launch: Launch | None = None
         self._counts: dict[str, int] = {}
 
@@ -49,8 +49,8 @@ class IsolatedBackend(Backend):
         TritonError
             If the backend cannot be created.
         """
-        self._launch = Launch(self._location, self._settings, read_limits(context))
-        self._connection = Connection(context.name, context.server)
+        self._launch = Launch(self._location, self._settings, *read_limits(context))
+        self._child = ChildProcess(context.name, context.server)
         _, self.supports_batch_tensors, self._counts = self._run(context, self._launch.open_command())
 
     def default_instance_count(self, kind: str) -> int:
@@ -65,21 +65,21 @@ class IsolatedBackend(Backend):
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create the model, which owns the child from now on."""
         assert self._launch is not None
-        connection, self._connection = self._connection, None
-        return IsolatedModel(context, self._launch, connection)
+        child, self._child = self._child, None
+        return IsolatedModel(context, self._launch, child)
 
     def finalize(self) -> None:
         """End the child, unless a model owns it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close(InternalError(f"backend '{self._location.name}' was finalized"))
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
 
     def _run(self, context: ModelContext, header: list[Any], payload: bytes = b"") -> list[Any]:
-        assert self._connection is not None
+        assert self._child is not None
         try:
-            return self._connection.run(header, payload).header
+            return self._child.run(header, payload).header
         except ProcessEndedError:
-            end = self._connection.describe_end()
+            end = self._child.describe_end()
             self.finalize()
             raise InternalError(f"model '{context.name}': its process ended while it was loaded: {end}") from None
         except BaseException:
@@ -92,18 +92,17 @@ class IsolatedModel(BackendModel):
 
     parallel_instances = True  # they share nothing
 
-    def __init__(self, context: ModelContext, launch: Launch, connection: Connection | None) -> None:
+    def __init__(self, context: ModelContext, launch: Launch, child: ChildProcess | None) -> None:
         super().__init__(context)
         self._launch = launch
-        self._connection = connection
+        self._child = child
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance; its process starts when it is initialised."""
-        connection, self._connection = self._connection, None
-        return IsolatedInstance(self._launch, self.context, spec, connection)
+        child, self._child = self._child, None
+        return IsolatedInstance(self._launch, self.context, spec, child)
 
     def finalize(self) -> None:
         """End the child that no instance has taken."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close(InternalError(f"model '{self.context.name}' was finalized"))
+        if self._child is not None:
+            self._child.close()

@@ -6,8 +6,8 @@ The payload contains the bytes of the tensors one after another; strings have Tr
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -132,12 +132,8 @@ class SharedOutput:
         channel.send(header, b"", self._region, self._is_new)
         self._is_new = False
 
-    def replace(self) -> None:
-        """Use other memory for the next message: the receiver still uses this one."""
-        self.close()
-
     def close(self) -> None:
-        """Free the memory, unless the receiver uses it."""
+        """Free the memory, unless the receiver uses it; the next message gets other memory."""
         if self._region is not None:
             self._region.close()
             self._region = None
@@ -271,10 +267,7 @@ def decode_response(encoded: Encoded, payload: npt.NDArray[np.uint8], *, copy: b
 def encode_error(error: TritonError) -> Encoded:
     """Encode an error, with the exception of user code that caused it."""
     cause = error.model_error
-    problems = [
-        [problem.message, problem.line, problem.column, problem.hint, problem.fix and _fields(problem.fix)]
-        for problem in error.problems
-    ]
+    problems = [dataclasses.astuple(problem) for problem in error.problems]
     return [error.message, error.status.label, error.hint, problems, None if cause is None else _encode_cause(cause)]
 
 
@@ -286,14 +279,10 @@ def decode_error(encoded: Encoded) -> TritonError:
         hint=hint,
         problems=[
             Problem(text, line, column, None if fix is None else Fix(*fix), of_problem)
-            for text, line, column, of_problem, fix in problems
+            for text, line, column, fix, of_problem in problems
         ],
         model_error=None if cause is None else _decode_cause(cause),
     )
-
-
-def _fields(fix: Fix) -> Sequence[str]:
-    return fix.label, fix.text, fix.hint
 
 
 def _encode_cause(error: BaseException) -> Encoded:

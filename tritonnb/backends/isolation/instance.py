@@ -25,7 +25,8 @@ from tritonnb.backends.isolation.codec import (
     unpack,
 )
 from tritonnb.backends.isolation.launch import Launch, context_command, spec_fields
-from tritonnb.backends.isolation.process import Connection, ProcessEndedError
+from tritonnb.backends.isolation.model_calls import not_healthy
+from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.ownership import read_only_view
@@ -88,22 +89,21 @@ class IsolatedInstance(BackendModelInstance):
     launch : Launch
     context : ModelContext
     spec : InstanceSpec
-    connection : Connection, optional
-        A child in which the backend has been opened.
+    child : ChildProcess, optional
+        One in which the backend has been opened.
     """
 
     def __init__(
-        self, launch: Launch, context: ModelContext, spec: InstanceSpec, connection: Connection | None = None
+        self, launch: Launch, context: ModelContext, spec: InstanceSpec, child: ChildProcess | None = None
     ) -> None:
-        self._opened = connection
+        self._opened = child
         self._launch = launch
         self._context = context
         self._spec = spec
         self._is_stateful = context.config.HasField("sequence_batching")
-        self._limits = launch.limits
         self._memory: dict[MemoryPlace, int] = {}
         self._has_check = False
-        self._connection: Connection | None = None
+        self._child: ChildProcess | None = None
         self._inputs = SharedOutput()
         self._backoff = Backoff()
         self._lock = threading.Lock()
@@ -128,8 +128,8 @@ class IsolatedInstance(BackendModelInstance):
     @property
     def process_id(self) -> int | None:
         """The child's process; None while there is none."""
-        connection = self._connection
-        return None if connection is None else connection.pid
+        child = self._child
+        return None if child is None else child.pid
 
     def readiness_check(self) -> Callable[[], None]:
         """Return whether the process is alive and its instance is ready."""
@@ -138,67 +138,67 @@ class IsolatedInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         """Pass the batch on, and wait for the responses."""
         self._is_executing = True
-        connection = None
+        child = None
         try:
-            connection = self._require_connection()
+            child = self._require_child()
             try:
-                self._execute(connection, execution)
+                self._execute(child, execution)
             except ProcessEndedError as ended:
                 with self._lock:
-                    error = self._lose(connection, ended.reason)
-                connection.close(self._not_healthy())
+                    error = self._lose(child, ended.reason)
+                child.close()
                 raise error from None
         finally:
             self._is_executing = False
-            if connection is not None and connection.has_ended:  # its reader has left that to the execution
-                self._ended(connection)
+            if child is not None and child.has_ended:  # its reader has left that to the execution
+                self._ended(child)
         self._backoff.reset()
 
     def cancel(self, request: InferRequest) -> None:
         """Inform the child, whose copy of the request does not change by itself."""
-        connection = self._connection
-        if connection is not None:
-            connection.model_calls.cancelled(request)
+        child = self._child
+        if child is not None:
+            child.model_calls.cancelled(request)
 
     def recover(self) -> bool:
         """Start the process again, at once after the first crash, later with increasing delays.
 
         Once the delay is long, batches no longer wait: they fail until the process runs again.
         """
-        while self._connection is None and self._backoff.delay_s <= _LONGEST_WAIT_S:
+        while self._child is None and self._backoff.delay_s <= _LONGEST_WAIT_S:
             time.sleep(self._backoff.delay_s)
             self._try_to_start()
-        if self._connection is None and self._backoff.is_due():
+        if self._child is None and self._backoff.is_due():
             self._try_to_start()
-        return self._connection is not None
+        return self._child is not None
 
     def finalize(self) -> None:
         """Finalize the model, and wait until its process has ended."""
         with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
+            child, self._child = self._child, None
+        if child is not None:
             try:
-                connection.run(["finalize"], timeout_s=_FINALIZE_S)
+                child.run(["finalize"], timeout_s=_FINALIZE_S)
             except (ProcessEndedError, TritonError) as error:
                 logger.error("finalizing instance '%s' failed: %s", self._spec.name, error)
-            connection.close(self._not_healthy(), _FINALIZE_S)
+            child.close(_FINALIZE_S)
         self._inputs.close()
 
     # --- executions ---------------------------------------------------------------------------
 
-    def _execute(self, connection: Connection, execution: Execution) -> None:
+    def _execute(self, child: ChildProcess, execution: Execution) -> None:
         packer = Packer()
-        connection.model_calls.current = execution  # from now on cancellations are passed on
+        child.model_calls.current = execution  # from now on cancellations are passed on
         try:
             requests = [encode_request(request, packer) for request in execution.requests]
-            message = connection.run(
+            message = child.run(
                 ["execute", execution.number, execution.size, requests],
                 packer,
                 self._inputs,
-                self._limits.execution_timeout_s,
+                self._launch.timeout_s,
             )
         except TritonError:
-            connection.model_calls.current = None
+            child.model_calls.current = None
             raise
         responses, rescheduled, updates, senders, times, reported, keeps_inputs, error = message.header[1:]
         copy = message.region is not None
@@ -215,31 +215,31 @@ class IsolatedInstance(BackendModelInstance):
             if states is not None:
                 states.update(place[0], read_only_view(unpack(place, message.payload, copy=copy).array))
         if keeps_inputs:
-            self._inputs.replace()
-        connection.model_calls.keep_senders(execution, senders, error is not None)
+            self._inputs.close()
+        child.model_calls.keep_senders(execution, senders, error is not None)
         if error is not None:
             raise decode_error(error)
 
-    def _require_connection(self) -> Connection:
+    def _require_child(self) -> ChildProcess:
         """Return the process, started again if it ended; raises Triton's error if that is not possible."""
         with self._lock:
-            connection = self._connection
-        if connection is not None:
-            return connection
+            child = self._child
+        if child is not None:
+            return child
         if self._is_recovering and self._is_stateful:
             # The batch was sent before the scheduler ended the sequences that the process had.
             raise self._not_healthy()
         if self._backoff.is_due():
             self._try_to_start()
-        if self._connection is None:
+        if self._child is None:
             raise self._not_healthy()
-        return self._connection
+        return self._child
 
     def _check_ready(self) -> None:
-        connection = self._connection
-        if connection is None:
+        child = self._child
+        if child is None:
             raise UnavailableError(self._not_healthy().message)
-        if self._has_check and (error := connection.model_calls.check_ready()) is not None:
+        if self._has_check and (error := child.model_calls.check_ready()) is not None:
             raise error
 
     # --- the process --------------------------------------------------------------------------
@@ -252,28 +252,28 @@ class IsolatedInstance(BackendModelInstance):
         TritonError
             If that fails; the process has ended.
         """
-        connection, self._opened = self._opened, None
+        child, self._opened = self._opened, None
         try:
-            if connection is None:
-                connection = Connection(self._spec.name, self._context.server)
-                connection.run(self._launch.open_command())
-            connection.model_calls.name = self._spec.name
+            if child is None:
+                child = ChildProcess(self._spec.name, self._context.server)
+                child.run(self._launch.open_command())
+            child.model_calls.name = self._spec.name
             header, config = context_command("initialize", self._context, spec_fields(self._spec))
-            _, self.error_responses_fail, self._has_check, usage = connection.run(header, config).header
+            _, self.error_responses_fail, self._has_check, usage = child.run(header, config).header
         except BaseException as error:
             end = ""
-            if connection is not None:
-                end = connection.describe_end() if isinstance(error, ProcessEndedError) else ""
-                connection.close(self._not_healthy())
+            if child is not None:
+                end = child.describe_end() if isinstance(error, ProcessEndedError) else ""
+                child.close()
             if end:
                 hint = f"its process ended while it was initialised: {end}"
                 raise InternalError(self._not_healthy().message, hint=hint) from None
             raise
-        connection.ended = functools.partial(self._ended, connection)
-        self._inputs.replace()
+        child.ended = functools.partial(self._ended, child)
+        self._inputs.close()
         self._memory = {(kind, number): size for kind, number, size in usage}
         with self._lock:
-            self._connection = connection
+            self._child = child
             self._is_recovering = False
 
     def _try_to_start(self) -> None:
@@ -285,24 +285,24 @@ class IsolatedInstance(BackendModelInstance):
         else:
             logger.info("instance '%s' runs again", self._spec.name)
 
-    def _lose(self, connection: Connection, reason: str = "") -> InstanceLostError:
+    def _lose(self, child: ChildProcess, reason: str = "") -> InstanceLostError:
         """Handle the end of the process with the lock held; return the error of the batch that it executed."""
-        self._connection = None
+        self._child = None
         self._is_recovering = True
         self._backoff.failed()
-        end = reason or f"its process ended: {connection.describe_end()}"
+        end = reason or f"its process ended: {child.describe_end()}"
         logger.error("Stub process '%s' is unhealthy and it will be restarted: %s", self._spec.name, end)
         healthy = self._not_healthy().message
         return InstanceLostError(f"{healthy} {reason}" if reason else healthy, hint="" if reason else end)
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, child: ChildProcess) -> None:
         """Handle the end of the process, on the thread that reads its calls or after an execution."""
         with self._lock:
-            if self._is_executing or self._connection is not connection:
+            if self._is_executing or self._child is not child:
                 return  # the execution notices
             # With the lock held, so that no batch that is sent later comes before the recovery.
-            self._lost(self._lose(connection))
-        connection.close(self._not_healthy())
+            self._lost(self._lose(child))
+        child.close()
 
     def _not_healthy(self) -> InternalError:
-        return InternalError(f"Stub process '{self._spec.name}' is not healthy.")
+        return not_healthy(self._spec.name)

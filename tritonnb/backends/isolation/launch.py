@@ -24,22 +24,6 @@ ISOLATED = "isolated"
 IN_PROCESS = "in_process"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of the process of an instance.
-
-    Attributes
-    ----------
-    execution_timeout_s : float or None
-        ``EXECUTION_TIMEOUT``: an execution that takes longer, in seconds, ends the process.
-    memory_bytes : int or None
-        ``EXECUTION_MEMORY_LIMIT``: the size of the address space in bytes.
-    """
-
-    execution_timeout_s: float | None = None
-    memory_bytes: int | None = None
-
-
 def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native: bool = False) -> bool:
     """Return whether the instances of a model run in their own processes.
 
@@ -68,8 +52,8 @@ def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native
     return bool(value == ISOLATED)
 
 
-def read_limits(context: ModelContext) -> Limits:
-    """Return the limits in a model's configuration.
+def read_limits(context: ModelContext) -> tuple[float | None, int | None]:
+    """Return the limits in a model's configuration: ``EXECUTION_TIMEOUT`` and ``EXECUTION_MEMORY_LIMIT``.
 
     Raises
     ------
@@ -82,7 +66,7 @@ def read_limits(context: ModelContext) -> Limits:
             f"model '{context.name}': parameter '{MEMORY_LIMIT}' expected a number of bytes > 0, got '{memory}'"
         )
     timeout = read_parameter(context, TIMEOUT, None, _positive_seconds, "a number of seconds > 0")
-    return Limits(timeout, memory)
+    return timeout, memory
 
 
 def _positive_seconds(text: str) -> float:
@@ -97,19 +81,23 @@ _LOGGERS = ("", "tritonnb")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The backend of a child.
+    """The backend of a child, and the limits of its process.
 
     Attributes
     ----------
     location : BackendLocation
     settings : mapping of str to str
         Its command-line settings.
-    limits : Limits
+    timeout_s : float or None
+        An execution that takes longer ends the process.
+    memory_bytes : int or None
+        The size of the address space.
     """
 
     location: BackendLocation
     settings: Mapping[str, str]
-    limits: Limits
+    timeout_s: float | None
+    memory_bytes: int | None
 
     def open_command(self) -> Header:
         """Return the command that creates the backend."""
@@ -121,7 +109,7 @@ class Launch:
             [location.name, location.entry_point, location.arguments],
             dict(self.settings),
             levels,
-            self.limits.memory_bytes,
+            self.memory_bytes,
         ]
 
 

@@ -30,6 +30,14 @@ from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, 
 
 Payload = npt.NDArray[np.uint8]
 
+#: The methods of `ServerCalls` that a child calls by name.
+_MODEL_CONTROL = ("load_model", "unload_model", "is_model_ready")
+
+
+def not_healthy(instance: str) -> InternalError:
+    """Return Triton's error for an instance whose process has ended."""
+    return InternalError(f"Stub process '{instance}' is not healthy.")
+
 
 class ChildCalls:
     """The calls of one child.
@@ -81,9 +89,7 @@ class ChildCalls:
             "open_family": self._open_family,
             "create_metric": self._create_metric,
             "metric_value": self._metric_value,
-            "load_model": self._load_model,
-            "unload_model": self._unload_model,
-            "is_model_ready": self._is_model_ready,
+            **{call: functools.partial(self._call_server, call) for call in _MODEL_CONTROL},
         }
 
     def handle(self, message: Message) -> None:
@@ -122,17 +128,13 @@ class ChildCalls:
         answer: SimpleQueue[TritonError | None] = SimpleQueue()
         with self._lock:
             if self._is_closed:
-                return self.not_healthy()
+                return not_healthy(self.name)
             number = next(self._check_numbers)
             self._checks[number] = answer
         self._post(["check_ready", number])
         return answer.get()
 
-    def not_healthy(self) -> InternalError:
-        """Return Triton's error for a process that has ended."""
-        return InternalError(f"Stub process '{self.name}' is not healthy.")
-
-    def close(self, error: TritonError) -> None:
+    def close(self) -> None:
         """Cancel the requests of a child that has ended, close its metrics, and respond with an error in its place."""
         with self._lock:
             if self._is_closed:
@@ -145,10 +147,10 @@ class ChildCalls:
                 self._server.cancel(request)
         for sender, _ in list(self._senders.values()):
             if not sender.closed:
-                sender.send(InferResponse(error=error.fresh()))
+                sender.send(InferResponse(error=not_healthy(self.name)))
         self._senders.clear()
         for check in checks:
-            check.put(self.not_healthy())
+            check.put(not_healthy(self.name))
         for family in self._families.values():
             self._server_calls().metrics.close(family)
         self._families.clear()
@@ -248,16 +250,10 @@ class ChildCalls:
     def _metric(self, family: str, labels: list[list[str]]) -> CustomMetric:
         return self._metrics[family, tuple((name, value) for name, value in labels)]
 
-    # --- model control ------------------------------------------------------------------------
+    # --- the server ---------------------------------------------------------------------------
 
-    def _load_model(self, name: str, parameters: dict[str, str | bytes]) -> None:
-        self._server_calls().load_model(name, parameters)
-
-    def _unload_model(self, name: str, unload_dependents: bool) -> None:
-        self._server_calls().unload_model(name, unload_dependents)
-
-    def _is_model_ready(self, name: str, version: int) -> bool:
-        return self._server_calls().is_model_ready(name, version)
+    def _call_server(self, call: str, *arguments: Any) -> Any:
+        return getattr(self._server_calls(), call)(*arguments)
 
     def _server_calls(self) -> ServerCalls:
         if self._server is None:

@@ -22,7 +22,6 @@ from tritonnb.backends.isolation.channel import Channel, Header, Message, anonym
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_error
 from tritonnb.backends.isolation.launch import TIMEOUT
 from tritonnb.backends.isolation.model_calls import ChildCalls
-from tritonnb.core.errors import TritonError
 
 _PROGRAM = Path(__file__).parent / "child" / "start.py"
 _CHUNK = 1 << 16
@@ -36,19 +35,43 @@ _CURRENT_FRAME = re.compile(
 )
 
 
+class ProcessEndedError(Exception):
+    """The process ended, or was ended, before a command had returned.
+
+    Attributes
+    ----------
+    reason : str
+        Why it was ended; empty if it ended by itself.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class ChildProcess:
-    """A child process and its two channels.
+    """A child process, its two channels, and the thread that reads the channel ``calls`` and the output.
 
     The process has a new interpreter, without the server's threads, and its own session, so that an interrupt of the
     notebook does not reach it. It ends when the server's process does: see `tritonnb.backends.isolation.child.main`.
 
+    Parameters
+    ----------
+    name : str
+        Name of the instance, or of the model before there is one.
+    server : ServerCalls or None
+
     Attributes
     ----------
-    work, calls : Channel
     pid : int
+    model_calls : ChildCalls
+    ended : callable or None
+        Called on the reading thread when the process has ended, and all of it was read.
+    has_ended : bool
+        Whether that was noticed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, server: ServerCalls | None) -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             work, calls = (_socket_pair(theirs, ours) for _ in range(2))
             alive, keep_alive = _pipe(theirs, ours)
@@ -66,220 +89,22 @@ class ChildProcess:
             )
             ours.pop_all()
         self.pid = self._process.pid
-        self.work, self.calls = Channel(work[0]), Channel(calls[0])
-        self._exit = _exit_descriptor(self.pid)
+        self._work, self._calls = Channel(work[0]), Channel(calls[0])
+        # Readable when the process has ended; some systems have no such descriptor.
+        self._exit = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
         self._report = report
         self._open = [keep_alive, report] if self._exit is None else [keep_alive, report, self._exit]
         self._closing = threading.Lock()
         self._outputs = {"stdout": stdout[0], "stderr": stderr[0]}
         self._poller = select.poll()
-        self._poller.register(self.work, select.POLLIN)
+        self._poller.register(self._work, select.POLLIN)
         if self._exit is not None:
             self._poller.register(self._exit, select.POLLIN)
-        self._reader: threading.Thread | None = None
-
-    def start_reading(self, name: str, handle: Callable[[Message], None], ended: Callable[[], None]) -> None:
-        """Start the thread that reads the channel ``calls`` and the output.
-
-        Parameters
-        ----------
-        name : str
-            Names the thread.
-        handle : callable
-            Called there with each message.
-        ended : callable
-            Called there when the process has ended, and all of it was read.
-        """
-        self._reader = threading.Thread(
-            target=self._read, args=(handle, ended), name=f"tritonnb calls of {name}", daemon=True
-        )
-        self._reader.start()
-
-    def receive(self, deadline: float | None = None) -> Message | None:
-        """Wait for a message on ``work``; None if the process has ended.
-
-        Parameters
-        ----------
-        deadline : float, optional
-            A time of `time.monotonic`.
-
-        Raises
-        ------
-        TimeoutError
-            If the deadline passes first.
-        """
-        work = self.work
-        while (message := work.buffered()) is None:
-            ready = self._poll(deadline)
-            if not ready:
-                raise TimeoutError
-            # What it sent before it ended is read first.
-            if work.fileno() not in ready or not work.fill():
-                return None
-        return message
-
-    def _poll(self, deadline: float | None) -> set[int]:
-        timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        return {descriptor for descriptor, _ in self._poller.poll(timeout)}
-
-    def kill(self) -> None:
-        """End the process at once."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    def close(self, timeout: float = 0.0) -> None:
-        """Wait until the process has ended, at most ``timeout`` seconds, then end it; its output is read first."""
-        self._end(timeout)
-        if self._reader is not None and threading.current_thread() is not self._reader:
-            self._reader.join()
-        with self._closing:
-            descriptors, self._open = self._open, []
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self.work.close()
-
-    def _end(self, timeout: float) -> int:
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
-
-    def describe_end(self) -> str:
-        """Wait until the process has ended, and describe how: ``exit code 3``, or a signal and where the model was."""
-        code = self._end(_GRACE_S)
-        if code >= 0:
-            return f"exit code {code}"
-        frame = _CURRENT_FRAME.search(self._crash_report())
-        place = f" (line {frame['line']} of {frame['file']}, in {frame['function']})" if frame is not None else ""
-        return f"signal {signal.Signals(-code).name}{place}"
-
-    def _crash_report(self) -> str:
-        """Return the report of `faulthandler` when the process crashed; empty if it has not, or after `close`."""
-        with self._closing:
-            if self._report not in self._open:
-                return ""
-            return os.pread(self._report, _CHUNK, 0).decode(errors="replace")
-
-    # --- the thread that reads ----------------------------------------------------------------
-
-    def _read(self, handle: Callable[[Message], None], ended: Callable[[], None]) -> None:
-        """Read the channel ``calls`` and the output until the process has ended, and all of it was read."""
-        readers: dict[int, Callable[[], bool]] = {self.calls.fileno(): functools.partial(self._read_calls, handle)}
-        readers |= {file: functools.partial(_forward, file, stream) for stream, file in self._outputs.items()}
-        poller = select.poll()
-        for descriptor in readers:
-            poller.register(descriptor, select.POLLIN)
-        if self._exit is not None:
-            poller.register(self._exit, select.POLLIN)
-        has_ended = False
-        while readers:
-            ready = {descriptor for descriptor, _ in poller.poll(0 if has_ended else None)}
-            has_ended = has_ended or self._exit in ready
-            ready.discard(self._exit if self._exit is not None else -1)
-            if has_ended and not ready:  # processes that it started may keep its output open
-                break
-            for descriptor in ready:
-                if not readers[descriptor]():
-                    poller.unregister(descriptor)
-                    del readers[descriptor]
-        for descriptor in self._outputs.values():
-            os.close(descriptor)
-        self.calls.close()
-        ended()
-
-    def _read_calls(self, handle: Callable[[Message], None]) -> bool:
-        is_open = self.calls.fill()
-        while (message := self.calls.buffered()) is not None:
-            handle(message)
-        return is_open
-
-
-def _forward(descriptor: int, stream: str) -> bool:
-    """Read the output of the child; return False at the end."""
-    data = os.read(descriptor, _CHUNK)
-    _write(stream, data)
-    return bool(data)
-
-
-def _write(stream: str, data: bytes) -> None:
-    """Write the output of the child to the stream that `print` uses in the current cell."""
-    output: TextIO | None = getattr(sys, stream)
-    if output is not None:
-        with contextlib.suppress(ValueError, OSError):  # the stream is closed
-            output.write(data.decode(errors="replace"))
-            output.flush()
-
-
-def _socket_pair(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
-    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    ours.callback(own.close)
-    theirs.callback(other.close)
-    return own, other
-
-
-def _pipe(of_reader: contextlib.ExitStack, of_writer: contextlib.ExitStack) -> tuple[int, int]:
-    reader, writer = os.pipe()
-    of_reader.callback(os.close, reader)
-    of_writer.callback(os.close, writer)
-    return reader, writer
-
-
-def _exit_descriptor(pid: int) -> int | None:
-    """Return a descriptor that is readable when the process has ended; None where the system has none."""
-    if not hasattr(os, "pidfd_open"):
-        return None
-    return os.pidfd_open(pid)
-
-
-class ProcessEndedError(Exception):
-    """The process ended, or was ended, before a command had returned.
-
-    Attributes
-    ----------
-    reason : str
-        Why it was ended; empty if it ended by itself.
-    """
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class Connection:
-    """A running child.
-
-    Parameters
-    ----------
-    name : str
-        Name of the instance, or of the model before there is one.
-    server : ServerCalls or None
-
-    Attributes
-    ----------
-    model_calls : ChildCalls
-    ended : callable or None
-        Called when the process has ended, on the thread that reads its calls.
-    has_ended : bool
-        Whether that was noticed.
-    """
-
-    def __init__(self, name: str, server: ServerCalls | None) -> None:
         self.ended: Callable[[], None] | None = None
-        self._process = ChildProcess()
-        self.model_calls = ChildCalls(name, server, self._process.calls)
         self.has_ended = False
-        self._process.start_reading(name, self.model_calls.handle, self._ended)
-
-    def _ended(self) -> None:
-        self.has_ended = True
-        if self.ended is not None:
-            self.ended()
-
-    @property
-    def pid(self) -> int:
-        """The ID of the process."""
-        return self._process.pid
+        self.model_calls = ChildCalls(name, server, self._calls)
+        self._reader = threading.Thread(target=self._read, name=f"tritonnb calls of {name}", daemon=True)
+        self._reader.start()
 
     def run(
         self,
@@ -312,38 +137,132 @@ class Connection:
             If the process has ended.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        work = self._process.work
         try:
             if isinstance(payload, Packer):
-                payload.send(work, header, shared)
+                payload.send(self._work, header, shared)
             else:
-                work.send(header, payload)
-            while (message := self._process.receive(deadline)) is not None:
+                self._work.send(header, payload)
+            while (message := self._receive(deadline)) is not None:
                 if message.header[0] == "returned":
                     return message
                 if message.header[0] == "raised":
                     raise decode_error(message.header[1])
                 self.model_calls.handle(message)
         except TimeoutError:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
             raise ProcessEndedError(f"The execution took longer than {TIMEOUT}, {timeout_s:g} s.") from None
         except ConnectionError:
             pass
         raise ProcessEndedError
 
-    def close(self, error: TritonError, timeout_s: float = 0.0) -> None:
-        """End the process.
+    def _receive(self, deadline: float | None) -> Message | None:
+        """Wait for a message on ``work``, until a time of `time.monotonic`; None if the process has ended."""
+        work = self._work
+        while (message := work.buffered()) is None:
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            ready = {descriptor for descriptor, _ in self._poller.poll(timeout)}
+            if not ready:
+                raise TimeoutError
+            # What it sent before it ended is read first.
+            if work.fileno() not in ready or not work.fill():
+                return None
+        return message
 
-        Parameters
-        ----------
-        error : TritonError
-            For the requests whose response senders the model has.
-        timeout_s : float
-            How long the process may take to end by itself.
+    def close(self, timeout_s: float = 0.0) -> None:
+        """Wait until the process has ended, at most ``timeout_s`` seconds, then end it; its output is read first.
+
+        Requests whose response senders the model has get an error.
         """
-        self._process.close(timeout_s)
-        self.model_calls.close(error)
+        self._end(timeout_s)
+        if threading.current_thread() is not self._reader:
+            self._reader.join()
+        with self._closing:
+            descriptors, self._open = self._open, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._work.close()
+        self.model_calls.close()
+
+    def _end(self, timeout: float) -> int:
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
     def describe_end(self) -> str:
-        """Wait until the process has ended, and describe how."""
-        return self._process.describe_end()
+        """Wait until the process has ended, and describe how: ``exit code 3``, or a signal and where the model was."""
+        code = self._end(_GRACE_S)
+        if code >= 0:
+            return f"exit code {code}"
+        frame = _CURRENT_FRAME.search(self._crash_report())
+        place = f" (line {frame['line']} of {frame['file']}, in {frame['function']})" if frame is not None else ""
+        return f"signal {signal.Signals(-code).name}{place}"
+
+    def _crash_report(self) -> str:
+        """Return the report of `faulthandler` when the process crashed; empty if it has not, or after `close`."""
+        with self._closing:
+            if self._report not in self._open:
+                return ""
+            return os.pread(self._report, _CHUNK, 0).decode(errors="replace")
+
+    # --- the thread that reads ----------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Read the channel ``calls`` and the output until the process has ended, and all of it was read."""
+        readers: dict[int, Callable[[], bool]] = {self._calls.fileno(): self._read_calls}
+        readers |= {file: functools.partial(_forward, file, stream) for stream, file in self._outputs.items()}
+        poller = select.poll()
+        for descriptor in readers:
+            poller.register(descriptor, select.POLLIN)
+        if self._exit is not None:
+            poller.register(self._exit, select.POLLIN)
+        has_ended = False
+        while readers:
+            ready = {descriptor for descriptor, _ in poller.poll(0 if has_ended else None)}
+            has_ended = has_ended or self._exit in ready
+            ready.discard(self._exit if self._exit is not None else -1)
+            if has_ended and not ready:  # processes that it started may keep its output open
+                break
+            for descriptor in ready:
+                if not readers[descriptor]():
+                    poller.unregister(descriptor)
+                    del readers[descriptor]
+        for descriptor in self._outputs.values():
+            os.close(descriptor)
+        self._calls.close()
+        self.has_ended = True
+        if self.ended is not None:
+            self.ended()
+
+    def _read_calls(self) -> bool:
+        is_open = self._calls.fill()
+        while (message := self._calls.buffered()) is not None:
+            self.model_calls.handle(message)
+        return is_open
+
+
+def _forward(descriptor: int, stream: str) -> bool:
+    """Write the output of the child to the stream that `print` uses in the current cell; return False at its end."""
+    data = os.read(descriptor, _CHUNK)
+    output: TextIO | None = getattr(sys, stream)
+    if output is not None:
+        with contextlib.suppress(ValueError, OSError):  # the stream is closed
+            output.write(data.decode(errors="replace"))
+            output.flush()
+    return bool(data)
+
+
+def _socket_pair(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.callback(own.close)
+    theirs.callback(other.close)
+    return own, other
+
+
+def _pipe(of_reader: contextlib.ExitStack, of_writer: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    of_reader.callback(os.close, reader)
+    of_writer.callback(os.close, writer)
+    return reader, writer
