@@ -11,8 +11,8 @@ import base64
 import html
 import io
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -153,17 +153,13 @@ def _svg_parameters() -> Iterator[None]:
 @contextmanager
 def on_dark(figure: Figure) -> Iterator[None]:
     """Change the colours of a figure's artists to those of dark backgrounds until the block ends."""
-    restore: list[Callable[[], object]] = []
-    try:
+    with ExitStack() as restore:
         for artist in figure.findobj():
             _recolour(artist, restore)
         yield
-    finally:
-        for undo in reversed(restore):
-            undo()
 
 
-def _recolour(artist: Artist, restore: list[Callable[[], object]]) -> None:
+def _recolour(artist: Artist, restore: ExitStack) -> None:
     for name in _PROPERTIES:
         getter, setter = (getattr(artist, f"{verb}_{name}", None) for verb in ("get", "set"))
         if getter is None or setter is None or (name == "color" and hasattr(artist, "set_facecolor")):
@@ -172,14 +168,10 @@ def _recolour(artist: Artist, restore: list[Callable[[], object]]) -> None:
         changed = _counterparts(value)
         if changed is not None:
             setter(changed)
-            restore.append(_call(setter, value))
+            restore.callback(setter, value)
     bbox = artist.get_bbox_patch() if isinstance(artist, Text) else None
     if bbox is not None:
         _recolour(bbox, restore)
-
-
-def _call(setter: Callable[[Any], object], value: Any) -> Callable[[], object]:
-    return lambda: setter(value)
 
 
 def _counterparts(value: Any) -> Any:
@@ -187,14 +179,9 @@ def _counterparts(value: Any) -> Any:
     if isinstance(value, str) and value in ("none", "auto", "face", "inherit", "edge"):
         return None
     colours: npt.NDArray[np.float64] = np.array(to_rgba_array(value))
-    changed = False
-    for before, after in zip(_FROM, _TO, strict=True):
-        same = np.abs(colours[:, :3] - before).max(axis=1) < 1 / 510 if len(colours) else np.zeros(0, bool)
-        if same.any():
-            after_rows = np.where(same)[0]
-            colours[after_rows, :3] = after + 2  # marked, so that no counterpart is replaced again
-            changed = True
-    if not changed:
+    distances = np.abs(colours[:, np.newaxis, :3] - _FROM).max(axis=2)
+    rows, known = np.nonzero(distances < 1 / 510)
+    if not len(rows):
         return None
-    colours[:, :3] = np.where(colours[:, :3] >= 2, colours[:, :3] - 2, colours[:, :3])
+    colours[rows, :3] = _TO[known]
     return colours if np.ndim(value) == 2 else tuple(colours[0])
