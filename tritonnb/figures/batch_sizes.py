@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tritonnb.figures.palette import COMPUTE, GREY, INK, INPUT, OUTPUT, PAPER, SELECTION
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import draw_empty, duration, panels_above, strip_spines
+from tritonnb.figures.scale import draw_empty, duration, label_axes, panels_above
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.statistics_entry import SETTLED
@@ -105,14 +105,12 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
     if few:
         _times(ax, few, width, hollow=True)
     _spreads(ax, settled or costs)
-    ax.set_ylabel(f"time per batch (ms,\n{average})", fontsize=8)
-    ax.set_xlabel("batch size (rows)", fontsize=8)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=24, integer=True))
     ax.set_xlim(min(sizes) - max(1, width), max(sizes) + max(1, width))
     tops = [max(cost.batch_ms, cost.spread_ms[1] if cost.spread_ms else 0.0) for cost in settled or costs]
     ax.set_ylim(0, 1.3 * max(tops) or 1)
     _mark_higher(ax, [(cost.size, cost.batch_ms) for cost in costs])
-    strip_spines(ax, keep="bottom left")
+    label_axes(ax, "batch size (rows)", f"time per batch (ms,\n{average})")
     total = sum(cost.count for cost in costs)
     above, top = panels_above(ax, (0.5, "time per row (ms)"), (0.4, f"batches (n = {total:,})"))
     _row_times(above, costs)
@@ -123,6 +121,8 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
 
 def describe_costs(costs: list[SizeCost]) -> str:
     """Return the alternative text of `draw_costs`."""
+    if not costs:
+        return "Batch sizes. Nothing was executed."
     shown = costs if len(costs) <= 10 else sorted(costs, key=lambda cost: -cost.count)[:10]
     sizes = [
         f"{pluralize(cost.count, 'batch', 'batches')} of {pluralize(cost.size, 'row')}, {duration(cost.batch_ms * 1e6)}"

@@ -13,6 +13,7 @@ from tritonnb.core.events import StepSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, tint
 from tritonnb.figures.picture import axes_for
+from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.ensemble_graph import GraphNode, StepGraph, ensemble_graph
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
@@ -83,23 +84,18 @@ def _step_times(rec: Recording, config: pb.ModelConfig) -> dict[int, _StepTimes]
         for event in rec.events
         if isinstance(event, StepSent) and event.model == config.name
     }
-    queue_ns: dict[int, list[int]] = defaultdict(list)
-    compute_ns: dict[int, list[int]] = defaultdict(list)
+    executed: dict[int, list[RequestRecord]] = defaultdict(list)
     for request in rec.requests:
         if request.serial in step_of:
-            step = step_of[request.serial]
-            queue_ns[step].append(request.queue_ns)
-            compute_ns[step].append(request.exec_end_ns - request.exec_start_ns)
+            executed[step_of[request.serial]].append(request)
     begin, end = rec.span_ns
-    return {
-        step: _StepTimes(
-            len(waits),
-            sum(waits) / len(waits) / 1e6,
-            sum(compute_ns[step]) / len(waits) / 1e6,
-            sum(waits) / max(1, end - begin),
-        )
-        for step, waits in queue_ns.items()
-    }
+    times = {}
+    for step, requests in executed.items():
+        queue_ns = sum(request.queue_ns for request in requests)
+        compute_ns = sum(request.exec_end_ns - request.exec_start_ns for request in requests)
+        count, waiting = len(requests), queue_ns / max(1, end - begin)
+        times[step] = _StepTimes(count, queue_ns / count / 1e6, compute_ns / count / 1e6, waiting)
+    return times
 
 
 def _lines(times: _StepTimes) -> list[str]:

@@ -15,17 +15,7 @@ from matplotlib.patches import Patch
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, QUEUE, series, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import (
-    SPACE,
-    TimeScale,
-    box,
-    draw_legend,
-    duration,
-    label_time_axis,
-    name_lanes,
-    panel_above,
-    strip_spines,
-)
+from tritonnb.figures.scale import SPACE, TimeScale, box, duration, label_lanes, panels_above
 from tritonnb.recording.generations import Generation, idle_share, token_times_of
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
@@ -43,11 +33,9 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     _draw_steps(ax, scale, generations, lanes)
     _draw_ends(ax, scale, generations, lanes)
-    name_lanes(ax, {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()})
+    ticks = {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()}
+    label_lanes(ax, scale, ticks, _marks(generations))
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
-    label_time_axis(ax, scale)
-    draw_legend(ax, _marks(generations))
-    strip_spines(ax)
     _draw_waiting(ax, scale, generations)
     return ax
 
@@ -131,7 +119,7 @@ def _draw_waiting(ax: Axes, scale: TimeScale, generations: list[Generation]) -> 
         [(generation.arrived_ns, 1) for generation in generations]
         + [(generation.steps[0][0], -1) for generation in generations]
     )
-    above = panel_above(ax, 0.28, "prompts waiting")
+    (above,) = panels_above(ax, (0.28, "prompts waiting"))
     count, times, counts = 0, [scale.ends[0]], [0]
     for time_ns, change in changes:
         if time_ns <= scale.end_ns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,8 @@ from matplotlib.axes import Axes
 
 from tritonnb.figures.palette import INK, series
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import draw_empty, strip_spines
-from tritonnb.recording.batches import last_executions
+from tritonnb.figures.scale import draw_empty, label_axes
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
@@ -25,8 +26,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, 3.2, describe(rec))
     if not rec.requests:
         return draw_empty(ax)
-    values = np.array(_sorted_latencies(rec))
-    quantiles = _latency_quantiles(rec)
+    values = np.array(latencies_ms(rec.requests))
+    quantiles = _quantiles(values)
     long_tail = quantiles["p99"] > _LONG_TAIL * max(quantiles["p50"], 1e-9) and values[0] > 0
     low, high = values[0], max(values[-1], values[0] + 1e-6)
     edges = np.geomspace(low, high, 50) if long_tail else np.linspace(low, high, 50)
@@ -38,9 +39,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         label = f"{name} {value:.2f} ms (95% interval {low:.2f} to {high:.2f})"
         ax.axvline(value, color=INK, linestyle=line, linewidth=1.4, label=label)
     ax.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
-    ax.set_xlabel(f"latency (ms{', logarithmic' if long_tail else ''}) of n = {len(values):,} requests", fontsize=8)
-    ax.set_ylabel("requests", fontsize=8)
-    strip_spines(ax, keep="bottom left")
+    label_axes(ax, f"latency (ms{', logarithmic' if long_tail else ''}) of n = {len(values):,} requests", "requests")
     return ax
 
 
@@ -48,14 +47,9 @@ def describe(rec: Recording) -> str:
     """Return the alternative text."""
     if not rec.requests:
         return f"Latency. {rec.verdict()}"
-    quantiles = ", ".join(f"{name} {value:.2f} ms" for name, value in _latency_quantiles(rec).items())
-    latencies = _sorted_latencies(rec)
+    latencies = latencies_ms(rec.requests)
+    quantiles = ", ".join(f"{name} {value:.2f} ms" for name, value in _quantiles(latencies).items())
     return f"Histogram of the latency of {len(latencies)} requests: {quantiles}, longest {latencies[-1]:.2f} ms."
-
-
-def _sorted_latencies(rec: Recording) -> list[float]:
-    """Return the latency of each request in ms."""
-    return sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
 
 
 def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
@@ -66,6 +60,5 @@ def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, fl
     return float(ordered[max(0, low)]), float(ordered[min(count - 1, high)])
 
 
-def _latency_quantiles(rec: Recording) -> dict[str, float]:
-    ordered = _sorted_latencies(rec)
+def _quantiles(ordered: Sequence[float] | npt.NDArray[np.float64]) -> dict[str, float]:
     return {name: quantile(ordered, share) for name, share in _QUANTILES.items()}

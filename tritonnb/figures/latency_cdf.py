@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from tritonnb.figures.palette import COMPUTE, INK, LIGHT
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import SPACE, draw_empty, label_log_axis, strip_spines
+from tritonnb.figures.scale import SPACE, draw_cumulative, draw_empty, label_axes, label_log_axis
 from tritonnb.profile.result import LoadResult
-from tritonnb.recording.batches import last_executions
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
@@ -26,17 +26,12 @@ _PERCENTILES = {50: 20, 90: 100, 99: 1000, 99.9: 10_000}
 
 def draw(rec: Recording, ax: Axes | None = None, *, log: bool = True) -> Axes:
     """Draw it; see `Plot.latency_cdf`."""
-    return draw_latencies(latencies_of(rec), ax, describe(rec), log=log)
+    return draw_latencies(latencies_ms(rec.requests), ax, describe(rec), log=log)
 
 
 def describe(rec: Recording) -> str:
     """Return the alternative text."""
-    return describe_latencies(latencies_of(rec))
-
-
-def latencies_of(rec: Recording) -> list[float]:
-    """Return the latencies of the requests that ran, in ms."""
-    return [request.latency_ns / 1e6 for request in last_executions(rec.requests)]
+    return describe_latencies(latencies_ms(rec.requests))
 
 
 def draw_load(result: LoadResult, ax: Axes | None = None, *, log: bool = True) -> Figure:
@@ -66,18 +61,17 @@ def draw_load(result: LoadResult, ax: Axes | None = None, *, log: bool = True) -
     >>> figure.alt[:55]
     'Cumulative distribution of the latency of 40 requests, '
     """
-    latencies_ms = result.latencies_ms
-    return figure_of(draw_latencies(latencies_ms, ax, describe_latencies(latencies_ms), log=log))
+    latencies = result.latencies_ms
+    return figure_of(draw_latencies(latencies, ax, describe_latencies(latencies), log=log))
 
 
-def draw_latencies(latencies_ms: Latencies, ax: Axes | None, alt: str, *, log: bool) -> Axes:
+def draw_latencies(latencies: Latencies, ax: Axes | None, alt: str, *, log: bool) -> Axes:
     """Draw the distribution of latencies in ms."""
     ax = axes_for(ax, 3.2, alt)
-    ordered = np.sort(np.asarray(latencies_ms, np.float64))
+    ordered = np.sort(np.asarray(latencies, np.float64))
     if not len(ordered):
         return draw_empty(ax)
-    shares = np.arange(1, len(ordered) + 1) / len(ordered) * 100
-    ax.step(np.concatenate([ordered[:1], ordered]), np.concatenate([[0.0], shares]), where="post", color=COMPUTE)
+    draw_cumulative(ax, ordered, color=COMPUTE)
     if log and ordered[0] > 0:
         ax.set_xscale("log")
         label_log_axis(ax.xaxis)
@@ -88,24 +82,21 @@ def draw_latencies(latencies_ms: Latencies, ax: Axes | None, alt: str, *, log: b
         label = f"{SPACE}p{percent:g} {value:.3g} ms{2 * SPACE}"
         ax.text(value, percent, label, fontsize=8, color=INK, ha="left" if is_left else "right",
                 va="top" if is_left else "bottom")  # fmt: skip
-    ax.set_ylim(0, 103)
-    ax.set_xlabel(f"latency (ms{', logarithmic' if log else ''}), n = {len(ordered):,}", fontsize=8)
-    ax.set_ylabel("requests (%)", fontsize=8)
-    strip_spines(ax, keep="bottom left")
+    label_axes(ax, f"latency (ms{', logarithmic' if log else ''}), n = {len(ordered):,}", "requests (%)")
     return ax
 
 
-def describe_latencies(latencies_ms: Latencies) -> str:
-    """Return the alternative text of `draw_latencies`.
+def describe_latencies(latencies: Latencies) -> str:
+    """Return the alternative text of `draw_latencies`; latencies in ms.
 
     Examples
     --------
     >>> describe_latencies([1.0, 2.0, 9.0])
     'Cumulative distribution of the latency of 3 requests, 1 to 9 ms; too few requests for percentiles.'
     """
-    if not len(latencies_ms):
+    if not len(latencies):
         return "Cumulative distribution of the latency. Nothing was executed."
-    ordered = sorted(latencies_ms)
+    ordered = sorted(latencies)
     known = [f"p{percent:g} {value:.3g} ms" for percent, value in _percentiles(ordered).items()]
     words = ", ".join(known) if known else "too few requests for percentiles"
     return (

@@ -10,7 +10,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, REFUSAL, series
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import duration, label_log_axis, strip_spines
+from tritonnb.figures.scale import draw_cumulative, duration, label_axes, label_log_axis
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
 from tritonnb.recording.generations import TokenTimes
 
@@ -60,10 +60,8 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
         value = result.percentile(name)
         ax.axhline(value, color=color, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms, {count}")
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("time (s)", fontsize=8)
-    ax.set_ylabel("latency (ms)", fontsize=8)
+    label_axes(ax, "time (s)", "latency (ms)")
     ax.legend(fontsize=8, loc="upper left", frameon=False, ncols=5, bbox_to_anchor=(0, 1.14))
-    strip_spines(ax, keep="bottom left")
     return figure_of(ax)
 
 
@@ -119,16 +117,12 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
         ("time per output token", times.per_token_ms, COMPUTE, "--"),
     )
     for name, values, colour, style in curves:
-        shares = np.arange(1, len(values) + 1) / len(values) * 100
-        ax.step(np.concatenate([values[:1], values]), np.concatenate([[0.0], shares]), where="post",
-                color=colour, linestyle=style, label=f"{name}, p50 {duration(np.median(values) * 1e6)}")  # fmt: skip
+        label = f"{name}, p50 {duration(np.median(values) * 1e6)}"
+        draw_cumulative(ax, values, color=colour, linestyle=style, label=label)
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
-    ax.set_ylim(0, 103)
-    ax.set_xlabel(f"time (ms, logarithmic), n = {times.count:,} generations", fontsize=8)
-    ax.set_ylabel("generations (%)", fontsize=8)
+    label_axes(ax, f"time (ms, logarithmic), n = {times.count:,} generations", "generations (%)")
     ax.legend(fontsize=8, frameon=False, loc="best")
-    strip_spines(ax, keep="bottom left")
     return figure_of(ax)
 
 

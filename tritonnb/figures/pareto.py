@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tritonnb.figures.palette import COMPUTE, GREY, INK, LIMIT, REFUSAL, SELECTION
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
+from tritonnb.figures.scale import SPACE, label_axes, label_log_axis, range_text
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.trial import Trial
 
@@ -68,10 +68,10 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     ax.set_xscale("log")
     ax.margins(x=0.25, y=0.15)
     label_log_axis(ax.xaxis)
-    ax.set_xlabel(f"p99 latency (ms, logarithmic){_sizes(trials)}", fontsize=8)
-    ax.set_ylabel("requests/s", fontsize=8)
+    counts = [len(trial.latencies_ms) for trial in trials]
+    n = f", n = {range_text(counts)} requests for a configuration" if counts else ""
+    label_axes(ax, f"p99 latency (ms, logarithmic){n}", "requests/s")
     ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
-    strip_spines(ax, keep="bottom left")
     ax.set_title(sweep.verdict(), loc="left", fontsize=9, wrap=True)
     return figure_of(ax)
 
@@ -124,11 +124,3 @@ def _texts_by_place(trials: Iterable[Trial]) -> dict[tuple[float, float], list[s
     for trial in trials:
         texts.setdefault((trial.percentile(99), trial.rate), []).append(trial.edits_text() or "running")
     return texts
-
-
-def _sizes(trials: Sequence[Trial]) -> str:
-    counts = sorted({len(trial.latencies_ms) for trial in trials})
-    if not counts:
-        return ""
-    n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    return f", n = {n} requests for a configuration"

@@ -15,15 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tritonnb.figures.palette import COMPUTE, PAPER, QUEUE, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import (
-    TimeScale,
-    draw_empty,
-    draw_legend,
-    duration,
-    label_time_axis,
-    panel_above,
-    strip_spines,
-)
+from tritonnb.figures.scale import TimeScale, draw_empty, draw_legend, duration, label_axes, panels_above
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import queue_depth, visible_waits
 from tritonnb.scheduling.reasons import pluralize
@@ -48,12 +40,10 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         xs = [scale.at(time_ns) for time_ns in times]
         ax.fill_between(xs, depths, step="post", color=tint(QUEUE, 0.3), linewidth=0)
         ax.step(xs, depths, where="post", color=QUEUE, linewidth=0.8)
-    ax.set_ylabel("requests waiting", fontsize=8)
-    label_time_axis(ax, scale)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
     scale.frame(ax)
-    strip_spines(ax, keep="bottom left")
+    label_axes(ax, f"time ({scale.unit})", "requests waiting")
     _queue_and_compute(ax, rec, scale)
     return ax
 
@@ -132,7 +122,7 @@ def _draw_columns(
 
 def _queue_and_compute(ax: Axes, rec: Recording, scale: TimeScale) -> None:
     """Draw mean queue and execution time of the requests that finished in each interval."""
-    above = panel_above(ax, 0.8, "time per request (ms, mean)")
+    (above,) = panels_above(ax, (0.8, "time per request (ms, mean)"))
     requests = [request for request in rec.requests if scale.shows(request.exec_end_ns, request.exec_end_ns)]
     ends = np.array([scale.at(request.exec_end_ns) for request in requests])
     edges = np.linspace(*scale.ends, _BINS + 1)

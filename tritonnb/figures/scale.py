@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -14,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import offset_copy
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
+from tritonnb.figures.picture import figure_of
 from tritonnb.recording.recording import Recording
 
 _UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
@@ -73,9 +76,7 @@ class TimeScale:
 
     def points(self, ax: Axes) -> float:
         """Return how many points of a figure a unit of the axis is long."""
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return float(figure.get_figwidth() * ax.get_position().width * _POINTS_PER_INCH / (self.length * 1.04))
+        return float(figure_of(ax).get_figwidth() * ax.get_position().width * _POINTS_PER_INCH / (self.length * 1.04))
 
     def fitting(self, ax: Axes) -> Callable[[str, float, float], bool]:
         """Return a predicate: whether text in a font size (points) probably fits into a width on the axis."""
@@ -101,23 +102,30 @@ def duration(ns: float) -> str:
     return f"{ns / 1e6:.1f} ms" if ns >= 1e5 or ns == 0 else f"{ns / 1e3:.1f} µs"
 
 
-def name_lanes(ax: Axes, names: Mapping[float, str]) -> None:
-    """Label the lanes; long names keep their end, which distinguishes the instances."""
+def label_lanes(ax: Axes, scale: TimeScale, names: Mapping[float, str], marks: Sequence[Artist]) -> None:
+    """Label the lanes and the time axis, and explain marks by their labels.
+
+    Long names of lanes keep their end, which distinguishes the instances.
+    """
     shown = [name if len(name) <= _NAME else f"…{name[1 - _NAME :]}" for name in names.values()]
     ax.set_yticks(list(names), shown)
-
-
-def label_time_axis(ax: Axes, scale: TimeScale) -> None:
-    """Label the time axis with its unit."""
     ax.set_xlabel(f"time ({scale.unit})", fontsize=8)
+    draw_legend(ax, marks)
+    strip_spines(ax)
+
+
+def label_axes(ax: Axes, x: str, y: str = "") -> None:
+    """Label the axes of a chart, and hide the other two spines."""
+    ax.set_xlabel(x, fontsize=8)
+    ax.set_ylabel(y, fontsize=8)
+    strip_spines(ax, keep="bottom left")
 
 
 def draw_legend(ax: Axes, marks: Sequence[Artist]) -> None:
     """Explain marks by their labels, below the time axis."""
     lengths = [len(str(mark.get_label())) + _MARK for mark in marks]
     columns = next((n for n in range(len(marks), 1, -1) if _legend_width(lengths, n) <= _LEGEND), 1)
-    figure = ax.get_figure(root=True)
-    place = offset_copy(ax.transAxes, figure, y=_BELOW, units="points")
+    place = offset_copy(ax.transAxes, figure_of(ax), y=_BELOW, units="points")
     ax.legend(
         handles=marks, fontsize=7.5, frameon=False, ncols=columns, columnspacing=1.6, borderpad=0,
         loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=place,
@@ -133,6 +141,13 @@ def draw_empty(ax: Axes) -> Axes:
     ax.set_axis_off()
     ax.text(0.5, 0.5, "Nothing was executed.", transform=ax.transAxes, fontsize=9, ha="center", va="center")
     return ax
+
+
+def draw_cumulative(ax: Axes, ordered: Sequence[float] | npt.NDArray[np.float64], **style: Any) -> None:
+    """Draw the cumulative distribution of values, which are sorted: the share up to each of them, in percent."""
+    shares = np.arange(len(ordered) + 1) / len(ordered) * 100
+    ax.step(np.concatenate([ordered[:1], ordered]), shares, where="post", **style)
+    ax.set_ylim(0, 103)
 
 
 def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
@@ -159,12 +174,6 @@ def _decades(axis: Axis) -> float:
     return math.log10(high / low)
 
 
-def panel_above(ax: Axes, share: float, title: str) -> Axes:
-    """Split off a panel above the axes that shares their horizontal axis."""
-    (above,) = panels_above(ax, (share, title))
-    return above
-
-
 def panels_above(ax: Axes, *panels: tuple[float, str]) -> list[Axes]:
     """Split off panels above the axes that share their horizontal axis: shares of the height and titles, upwards."""
     divider = make_axes_locatable(ax)
@@ -176,6 +185,18 @@ def panels_above(ax: Axes, *panels: tuple[float, str]) -> list[Axes]:
         strip_spines(above, keep="bottom left")
         drawn.append(above)
     return drawn
+
+
+def range_text(counts: Collection[int]) -> str:
+    """Return a number, or the smallest and the largest of several.
+
+    Examples
+    --------
+    >>> range_text([2000, 1500]), range_text([7, 7])
+    ('1,500 to 2,000', '7')
+    """
+    least, most = min(counts), max(counts)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:

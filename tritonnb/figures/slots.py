@@ -19,16 +19,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, REFUSAL, series, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import (
-    SPACE,
-    TimeScale,
-    box,
-    draw_legend,
-    duration,
-    label_time_axis,
-    name_lanes,
-    strip_spines,
-)
+from tritonnb.figures.scale import SPACE, TimeScale, box, duration, label_lanes
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import END, IDLE, SlotOccupancy, number_sequences
 from tritonnb.scheduling.reasons import pluralize
@@ -67,11 +58,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         top = min(lanes.values()) - 1
         _draw_backlog(ax, scale, backlog, refused, places, top, numbers)
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
-    name_lanes(ax, ticks)
+    label_lanes(ax, scale, ticks, _marks(rec, line))
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
-    label_time_axis(ax, scale)
-    draw_legend(ax, _marks(rec, line))
-    strip_spines(ax)
     return ax
 
 

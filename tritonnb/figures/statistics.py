@@ -107,8 +107,7 @@ class StatisticsPlot:
         return [_cost(entry) for entry in self._since(since)["batch_stats"]]
 
     def _batch_sizes_in_words(self, since: Mapping[str, Any] | None) -> str:
-        costs = self._costs(since)
-        return describe_costs(costs) if costs else "Batch sizes. Nothing was executed."
+        return describe_costs(self._costs(since))
 
     def _parts_in_words(self, since: Mapping[str, Any] | None) -> str:
         stats = self._since(since)["inference_stats"]

@@ -15,16 +15,7 @@ from matplotlib.patches import Patch
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import GREY, INK, LIGHT, PAPER, series, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import (
-    TimeScale,
-    box,
-    draw_empty,
-    draw_legend,
-    duration,
-    label_time_axis,
-    name_lanes,
-    strip_spines,
-)
+from tritonnb.figures.scale import TimeScale, box, draw_empty, duration, label_lanes
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
@@ -48,12 +39,10 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     _draw_boxes(ax, scale, rec, lanes, numbers)
     for instance, y in lanes.items():
         _draw_waits(ax, scale, rec, instance, y, numbers)
-    name_lanes(ax, {y: instance for instance, y in lanes.items()})
-    ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
-    label_time_axis(ax, scale)
     executed = Patch(facecolor=tint(GREY, 0.6), label="execution, colour and number: request of the ensemble")
-    draw_legend(ax, [executed, Line2D([], [], color=GREY, linewidth=1.2, label="waiting request of a step")])
-    strip_spines(ax)
+    waiting = Line2D([], [], color=GREY, linewidth=1.2, label="waiting request of a step")
+    label_lanes(ax, scale, {y: instance for instance, y in lanes.items()}, [executed, waiting])
+    ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
     return ax
 
 

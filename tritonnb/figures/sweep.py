@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from tritonnb.figures.palette import GREY, INK, LIMIT, REFUSAL, SELECTION, series, tint
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import SPACE, strip_spines
+from tritonnb.figures.scale import SPACE, label_axes
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.trial import Trial
 
@@ -46,8 +46,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     ax.set_yticks(places, [trial.edits_text() or "running configuration" for trial in shown])
     ax.invert_yaxis()
     ax.set_xlim(0, 2.2 * max(values) or 1)  # room for the labels
-    strip_spines(ax, keep="bottom left")
-    ax.set_xlabel(f"{_axis(sweep)}\n{sweep.remark}", fontsize=8)
+    label_axes(ax, f"{_axis(sweep)}\n{sweep.remark}")
     if not sweep.by_rate and sweep.constraint is not None and "p99" in sweep.constraint.bounds:
         ax.axvline(sweep.constraint.bounds["p99"], color=LIMIT, linestyle="--", linewidth=1)
     ax.set_title(sweep.verdict(), loc="left", fontsize=9, wrap=True)

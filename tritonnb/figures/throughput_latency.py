@@ -14,11 +14,11 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.figures.palette import GREY, INK
 from tritonnb.figures.palette import series as series_colour
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
+from tritonnb.figures.scale import SPACE, label_axes, label_log_axis, range_text
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
 from tritonnb.profile.trial import Runs
-from tritonnb.recording.batches import last_executions
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
@@ -35,7 +35,7 @@ class _Point:
 
     @classmethod
     def for_recording(cls, rec: Recording) -> _Point:
-        ordered = sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
+        ordered = latencies_ms(rec.requests)
         return cls(len(ordered), quantile(ordered, 0.99), theory(rec))
 
 
@@ -81,13 +81,10 @@ def plot_throughput_latency(runs: Runs, ax: Axes | None = None) -> Figure:
     ax.set_yscale("log")
     label_log_axis(ax.yaxis)
     ax.set_xlim(left=0)
-    ax.set_xlabel("throughput (requests/s)", fontsize=8)
-    ax.set_ylabel("latency (ms, logarithmic)", fontsize=8)
+    label_axes(ax, "throughput (requests/s)", "latency (ms, logarithmic)")
     ax.legend(fontsize=8, frameon=False, loc="upper left")
-    strip_spines(ax, keep="bottom left")
-    counts = sorted({point.n for points in series.values() for point in points})
     simulated = all(rec.simulated for recordings in named.values() for rec in recordings)
-    n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    n = range_text([point.n for points in series.values() for point in points])
     ax.set_title(f"n = {n} requests for a point{', simulated' if simulated else ''}", loc="right", fontsize=8)
     return figure_of(ax)
 

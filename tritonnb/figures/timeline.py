@@ -21,11 +21,8 @@ from tritonnb.figures.scale import (
     TimeScale,
     box,
     draw_empty,
-    draw_legend,
     duration,
-    label_time_axis,
-    name_lanes,
-    strip_spines,
+    label_lanes,
 )
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
@@ -57,24 +54,18 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     levels = _priority_colours(rec, waits)
     ticks: dict[float, str] = {}
     top = len(instances) * (1 + _GAP) + _GAP  # room for the label of a full batch above its lane
-    ran: dict[str, list[Batch]] = {}
-    for batch in rec.batches:
-        if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
-            continue
-        ran.setdefault(batch.instance, []).append(batch)
+    shown = [batch for batch in rec.batches if scale.shows(batch.exec_start_ns, batch.exec_end_ns)]
     has_short_labels = False
     for number, instance in enumerate(instances):
         base = top - _GAP - number * (1 + _GAP) - 1
-        has_short_labels |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
+        batches = [batch for batch in shown if batch.instance == instance]
+        has_short_labels |= _lane(ax, scale, rec, instance, batches, base, colours)
         ticks[base + 0.5] = instance
     waiting = visible_waits(rec)
     ticks |= _waiting_band(ax, scale, waiting, -_GAP, colours, levels)
     ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
-    name_lanes(ax, ticks)
+    label_lanes(ax, scale, ticks, _marks(rec, has_short_labels, levels))
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    label_time_axis(ax, scale)
-    draw_legend(ax, _marks(rec, has_short_labels, levels))
-    strip_spines(ax)
     return ax
 
 
@@ -110,7 +101,7 @@ def _lane(
     ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
     ax.hlines(lines, *scale.ends, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
-    sizes = {(request.batch, request.serial): request.size for request in rec.requests} if colours else {}
+    members = {(request.batch, request.serial): request for request in rec.requests} if colours else {}
     fits = scale.fitting(ax)
     boxes: list[list[tuple[float, float]]] = []
     faces: list[str] = []
@@ -118,24 +109,25 @@ def _lane(
     for batch in batches:
         left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         height = min(batch.size, full) / full
-        if colours:
-            y = base
-            for serial in batch.requests:
-                row_count = 1 if serial is None else sizes[batch.number, serial]
-                boxes.append(box(left, right, y, y + row_count / full))
-                faces.append(LIGHT if serial is None else tint(colours[serial], 0.6))
-                y += row_count / full
-        else:
+        if not colours:
             boxes.append(box(left, right, base, base + height))
             faces.append(tint(COMPUTE, 0.45))
+        low = base
+        for serial in batch.requests if colours else ():
+            request = None if serial is None else members[batch.number, serial]
+            high = low + (request.size if request else 1) / full
+            boxes.append(box(left, right, low, high))
+            faces.append(tint(colours[request.serial], 0.6) if request else LIGHT)
+            text = "null" if request is None else request.id or str(request.serial)
+            if high - low >= 0.17 and fits(text, right - left, 7.5):
+                ax.text((left + right) / 2, (low + high) / 2, text, fontsize=7.5, ha="center", va="center", zorder=3)
+            low = high
         has_short_labels |= _label(ax, fits, batch, left, right, base + height)
     edge = PAPER if colours else COMPUTE
     lengths = [scale.at(batch.exec_end_ns) - scale.at(batch.exec_start_ns) for batch in batches]
     # The edges of narrow batches would cover the time between them: an area is as large as the time that it shows.
     width = _EDGE if _median_points(ax, scale, lengths) > 6 * _EDGE else 0
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=width, zorder=2))
-    if colours:
-        _names(ax, scale, rec, batches, base, full)
     return has_short_labels
 
 
@@ -151,24 +143,6 @@ def _label(
             label.set_bbox({"facecolor": PAPER, "linewidth": 0, "alpha": 0.8, "pad": 0})
             return text == short
     return False
-
-
-def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], base: float, full: int) -> None:
-    """Label the parts of the boxes with their requests."""
-    fits = scale.fitting(ax)
-    members = {(request.batch, request.serial): request for request in rec.requests}
-    for batch in batches:
-        y = base
-        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
-        for serial in batch.requests:
-            request = members.get((batch.number, serial)) if serial is not None else None
-            row_count = request.size if request else 1
-            text = "null" if request is None else request.id or str(request.serial)
-            if row_count / full >= 0.17 and fits(text, right - left, 7.5):
-                ax.text(
-                    (left + right) / 2, y + row_count / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
-                )
-            y += row_count / full
 
 
 def _waiting_band(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.figures.palette import COMPUTE, INK, REFUSAL, tint
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import strip_spines
+from tritonnb.figures.scale import label_axes
 from tritonnb.profile.verify import Verification
 from tritonnb.recording.twin import Twin
 
@@ -39,10 +39,8 @@ def draw(twin: Twin, ax: Axes | None = None) -> Figure:
     )
     ax.plot(rows, [one.value for one in ranges], color=INK, linewidth=1.2, label="typical")
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("batch size (rows)", fontsize=8)
-    ax.set_ylabel("execution (ms)", fontsize=8)
+    label_axes(ax, "batch size (rows)", "execution (ms)")
     ax.legend(fontsize=8, loc="upper left", frameon=False, ncols=4, bbox_to_anchor=(0, 1.14))
-    strip_spines(ax, keep="bottom left")
     return figure_of(ax)
 
 
@@ -84,7 +82,6 @@ def draw_verification(verification: Verification, ax: Axes | None = None) -> Fig
     ax.set_ylim(len(measured) - 0.5, -0.8)
     left, right = ax.get_xlim()
     ax.set_xlim(min(left, 0.8), max(right, 1.2))  # an error of a few percent looks small
-    ax.set_xlabel("measured (dots) and range, as multiples of the prediction", fontsize=8)
     ax.set_title(verification.verdict(), loc="left", fontsize=9, wrap=True)
-    strip_spines(ax, keep="bottom left")
+    label_axes(ax, "measured (dots) and range, as multiples of the prediction")
     return figure_of(ax)

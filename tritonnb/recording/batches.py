@@ -142,6 +142,11 @@ def last_executions(requests: Iterable[RequestRecord]) -> list[RequestRecord]:
     return list({request.serial: request for request in requests}.values())
 
 
+def latencies_ms(requests: Iterable[RequestRecord]) -> list[float]:
+    """Return the latencies of the requests in ms, ascending; that of a generation ends with its last step."""
+    return sorted(request.latency_ns / 1e6 for request in last_executions(requests))
+
+
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
     """Yield every batch that ran, with its requests, in the order in which the batches finished."""
     sent = {event.batch: event for event in events if isinstance(event, BatchSent)}

@@ -17,7 +17,7 @@ from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
-from tritonnb.recording.batches import RequestRecord, last_executions
+from tritonnb.recording.batches import RequestRecord, latencies_ms
 from tritonnb.recording.rerun import Rerun
 from tritonnb.recording.sequences import slot_count
 from tritonnb.simulation.service import Service
@@ -184,7 +184,7 @@ class _Outcomes:
                 break
         if not matches:
             return None
-        latencies = sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
+        latencies = latencies_ms(rec.requests)
         intervals = split.LatencySplitter(rec, config).split(matches[-1])
         sizes = {batch.number: batch.size for batch in rec.batches}
         return _Outcome(matches[-1], intervals, sizes, quantile(latencies, 0.99))
