@@ -20,7 +20,6 @@ from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
 from tritonnb.backends.native.batch import NativeBatch
 from tritonnb.backends.native.events import EventThread, log_messages
-from tritonnb.backends.native.tensors import RequestWriter, ResponseReader
 from tritonnb.core.errors import TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import merge_completed
@@ -225,14 +224,12 @@ class NativeInstance(BackendModelInstance):
         except BaseException:
             log_error(self._library.tnb_instance_finalize(self._handle, False), "")
             raise
-        self._writer = RequestWriter(self._model, self._tensors)
-        self._reader = ResponseReader(self._tensors)
 
     def execute(self, execution: Execution) -> None:
         """Call ``TRITONBACKEND_ModelInstanceExecute``, without the interpreter lock."""
         log_messages.refresh_levels()
-        batch = NativeBatch(execution, self._reader, self._pending, self._decoupled)
-        handles = [batch.add(self._writer, index) for index in range(len(execution.requests))]
+        batch = NativeBatch(execution, self._tensors, self._pending, self._decoupled)
+        handles = [batch.add(self._model, index) for index in range(len(execution.requests))]
         statistics = library.BatchStatistics()
         error = self._library.tnb_instance_execute(
             self._handle, (ctypes.c_void_p * len(handles))(*handles), len(handles), ctypes.byref(statistics)

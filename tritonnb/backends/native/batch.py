@@ -6,27 +6,27 @@ import ctypes
 import functools
 import itertools
 import threading
+from dataclasses import dataclass
 
-from tritonnb.backends.execution import Execution, ResponseSender
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
-from tritonnb.backends.native.tensors import RequestWriter, ResponseReader, read_tensor
+from tritonnb.backends.native.tensors import read_response, read_tensor, write_request
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferResponse
+from tritonnb.model_config.schema import ModelSpec
 
 #: Numbers that identify the requests of a process in events.
 _tokens = itertools.count(1)
 
 
+@dataclass(slots=True)
 class _Pending:
     """A request that the backend has not released, or whose final response it has not sent."""
 
-    __slots__ = ("answered", "index", "memory", "released")
-
-    def __init__(self, index: int, memory: list[object], answered: bool) -> None:
-        self.index = index
-        self.memory = memory
-        self.answered = answered
-        self.released = False
+    index: int
+    memory: list[object]
+    answered: bool = False
+    released: bool = False
 
 
 class NativeBatch:
@@ -37,28 +37,26 @@ class NativeBatch:
     Parameters
     ----------
     execution : Execution
-    reader : ResponseReader
+    spec : ModelSpec
     batches : dict of int to NativeBatch
         The batches of the model's requests, by token; this one adds and removes its own.
     decoupled : bool
     """
 
-    def __init__(
-        self, execution: Execution, reader: ResponseReader, batches: dict[int, NativeBatch], decoupled: bool
-    ) -> None:
+    def __init__(self, execution: Execution, spec: ModelSpec, batches: dict[int, NativeBatch], decoupled: bool) -> None:
         self._execution = execution
         self._decoupled = decoupled
-        self._reader = reader
+        self._spec = spec
         self._batches = batches
         self._library = library.load_shim()
         self._pending: dict[int, _Pending] = {}
         self._lock = threading.Lock()
 
-    def add(self, writer: RequestWriter, index: int) -> int:
+    def add(self, model: int, index: int) -> int:
         """Describe a request to the shim; return its handle."""
         request, token = self._execution.requests[index], next(_tokens)
-        handle, memory = writer.write(request, token)
-        self._pending[token] = _Pending(index, memory, answered=False)
+        handle, memory = write_request(model, self._spec, request, token)
+        self._pending[token] = _Pending(index, memory)
         self._batches[token] = self
         request.on_cancel = functools.partial(self._library.tnb_cancel, token)
         if request.cancelled:
@@ -95,15 +93,15 @@ class NativeBatch:
             if response is not None and response.final:
                 pending.answered = True
             self._forget_if_done(event.token, pending)
-        if response is not None and sender is not None:
-            self._send(sender, response)
+        if response is not None and sender is not None and not sender.closed:
+            sender.send(response)
         if event.kind == library.RESPONSE:
-            self._reader.free(event.response)
+            self._library.tnb_response_free(event.response)
 
     def _response(self, event: library.Event, pending: _Pending) -> InferResponse | None:
         if event.kind == library.RESPONSE:
             request = self._execution.requests[pending.index]
-            return self._reader.read(event.response, request, bool(event.flags))
+            return read_response(self._spec, event.response, request, bool(event.flags))
         if event.kind == library.FLAGS:
             return InferResponse(empty=True)
         if event.kind == library.ABANDONED:
@@ -111,10 +109,6 @@ class NativeBatch:
             text = f"model '{request.model_name}': the backend released the request without a final response"
             return InferResponse(error=InternalError(text))
         return None
-
-    def _send(self, sender: ResponseSender, response: InferResponse) -> None:
-        if not sender.closed:
-            sender.send(response)
 
     def _apply(self, index: int, outcome: library.Outcome, failed: bool) -> None:
         """Pass on the outcome of a request in the execution."""
@@ -129,8 +123,8 @@ class NativeBatch:
                 state = read_tensor(outcome.states[number], f"model '{request.model_name}': state")
                 request.states.update(state.name, state.array.copy())
         if outcome.response is not None:
-            execution.answer(index, self._reader.read(outcome.response, request, final=True))
-            self._reader.free(outcome.response)
+            execution.answer(index, read_response(self._spec, outcome.response, request, final=True))
+            self._library.tnb_response_free(outcome.response)
         elif outcome.pending:
             execution.sender(index)  # sends the response later
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
-import logging
 from pathlib import Path
 from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.native import library
-from tritonnb.backends.native.backend import NativeModelObject
+from tritonnb.backends.native.backend import NativeModelObject, log_error
 from tritonnb.backends.native.events import log_messages
-from tritonnb.backends.native.tensors import RequestWriter
-from tritonnb.core.errors import TritonError
+from tritonnb.backends.native.tensors import write_request
 from tritonnb.model_config.schema import ModelSpec
-
-logger = logging.getLogger("tritonnb.native")
 
 
 def open_strategy(path: Path, context: ModelContext) -> NativeStrategy | None:
@@ -32,22 +29,14 @@ def open_strategy(path: Path, context: ModelContext) -> NativeStrategy | None:
     TritonError
         If it cannot be loaded, or does not define all functions.
     """
-    library.load_shim()
-    log_messages.acquire()
-    model = NativeModelObject(None, context)
-    try:
-        handle = library.created(
-            library.load_shim().tnb_strategy_open, library.unique_path(path).encode(), model.handle
-        )
-    except BaseException:
-        model.finalize()
-        log_messages.release()
-        raise
-    if handle is None:
-        model.finalize()
-        log_messages.release()
-        return None
-    return NativeStrategy(handle, model, context)
+    shim = library.load_shim()
+    with contextlib.ExitStack() as cleanup:
+        log_messages.acquire()
+        cleanup.callback(log_messages.release)
+        model = NativeModelObject(None, context)
+        cleanup.callback(model.finalize)
+        handle = library.created(shim.tnb_strategy_open, library.unique_path(path).encode(), model.handle)
+        return None if handle is None else NativeStrategy(handle, model.handle, context, cleanup.pop_all())
 
 
 class NativeStrategy:
@@ -56,12 +45,12 @@ class NativeStrategy:
     It is used on the server's event loop. Errors of the library are logged, as on Triton; the request is then excluded.
     """
 
-    def __init__(self, handle: int, model: NativeModelObject, context: ModelContext) -> None:
+    def __init__(self, handle: int, model: int, context: ModelContext, cleanup: contextlib.ExitStack) -> None:
         self._handle = handle
         self._model = model
-        self._name = context.name
+        self._spec = ModelSpec.from_config(context.config)
+        self._cleanup = cleanup
         self._library = library.load_shim()
-        self._writer = RequestWriter(model.handle, ModelSpec.from_config(context.config))
         self._tokens = itertools.count(1 << 63)
 
     def begin_batch(self) -> object:
@@ -73,7 +62,7 @@ class NativeStrategy:
     def include(self, request: Any, batch: object) -> bool:
         """Return whether a request may join."""
         answer, outcome = ctypes.c_bool(False), library.Outcome()
-        handle, _ = self._writer.write(request, next(self._tokens))
+        handle, _memory = write_request(self._model, self._spec, request, next(self._tokens))
         self._log("include", self._library.tnb_strategy_include(self._handle, handle, batch, ctypes.byref(answer)))
         self._library.tnb_request_collect(handle, True, ctypes.byref(outcome))  # the server's again
         self._library.tnb_request_finish(handle)
@@ -86,10 +75,7 @@ class NativeStrategy:
     def close(self) -> None:
         """Call ``TRITONBACKEND_ModelBatcherFinalize``."""
         self._log("finalization", self._library.tnb_strategy_close(self._handle))
-        self._model.finalize()
-        log_messages.release()
+        self._cleanup.close()
 
     def _log(self, function: str, error: int | None) -> None:
-        if error is not None:
-            failure: TritonError = library.take_error(error)
-            logger.error("custom batching %s function failed for model %s: %s", function, self._name, failure.message)
+        log_error(error, f"custom batching {function} function failed for model {self._spec.name}")

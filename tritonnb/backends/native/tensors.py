@@ -21,123 +21,100 @@ from tritonnb.model_config.schema import ModelSpec
 
 Array = npt.NDArray[np.generic]
 
-#: Number of elements of a vector of dims, so that each shape is converted once.
-_DIMS_CACHE = 1024
+#: The number of shapes and names that are converted once.
+_CACHE = 1024
 
 
-@functools.lru_cache(_DIMS_CACHE)
+@functools.lru_cache(_CACHE)
 def _dims(shape: tuple[int, ...]) -> Any:
     return (ctypes.c_int64 * len(shape))(*shape)
 
 
-class RequestWriter:
-    """A writer that describes a model's requests to the shim.
+_encode = functools.lru_cache(_CACHE)(str.encode)
+
+
+def write_request(model: int, spec: ModelSpec, request: InferRequest, token: int) -> tuple[int, list[object]]:
+    """Describe a request to the shim.
 
     Parameters
     ----------
     model : int
         The handle of the model.
     spec : ModelSpec
+        Its tensors.
+    request : InferRequest
+    token : int
+        Identifies the request in events.
+
+    Returns
+    -------
+    handle : int
+    memory : list
+        What the inputs are read from; it must be kept until the backend releases the request.
     """
-
-    def __init__(self, model: int, spec: ModelSpec) -> None:
-        self._model = model
-        self._outputs = tuple(spec.outputs)
-        self._library = library.load_shim()
-        self._names: dict[str, bytes] = {}
-
-    def write(self, request: InferRequest, token: int) -> tuple[int, list[object]]:
-        """Create the request.
-
-        Returns
-        -------
-        handle : int
-        memory : list
-            What the inputs are read from; it must be kept until the backend releases the request.
-        """
-        shim, correlation = self._library, request.correlation_id
-        text = correlation.encode() if isinstance(correlation, str) and correlation else None
-        number = correlation if isinstance(correlation, int) else 0
-        handle: int = shim.tnb_request_new(
-            self._model, token, request.id.encode(), number, text, request.flags, request.timeout_us
-        )
-        memory = [self._add_input(handle, tensor) for tensor in request.inputs.values()]
-        if request.states is not None:
-            memory += [self._add_input(handle, tensor) for tensor in request.states.inputs.values()]
-        for name in self._outputs if request.requested_outputs is None else request.requested_outputs:
-            shim.tnb_request_add_output(handle, self._name(name))
-        for name, value in request.parameters.items():
-            self._add_parameter(handle, name, value)
-        return handle, memory
-
-    def _add_input(self, handle: int, tensor: Tensor) -> object:
-        array, datatype = tensor.array, tensor.datatype
-        memory: object
-        if datatype.variable_size:
-            memory = encoded = encode_bytes(array)
-            address: Any = ctypes.cast(ctypes.c_char_p(encoded), ctypes.c_void_p)
-            size = len(encoded)
-        else:
-            memory = contiguous = np.ascontiguousarray(array)
-            address, size = contiguous.__array_interface__["data"][0], contiguous.nbytes
-        shape = array.shape
-        name = self._name(tensor.name)
-        self._library.tnb_request_add_input(handle, name, datatype.number, _dims(shape), len(shape), address, size)
-        return memory
-
-    def _add_parameter(self, handle: int, name: str, value: ParameterValue) -> None:
-        add, key = self._library.tnb_request_add_parameter, name.encode()
-        if isinstance(value, bool):
-            add(handle, key, library.BOOL, int(value), 0.0, None)
-        elif isinstance(value, int):
-            add(handle, key, library.INT, value, 0.0, None)
-        elif isinstance(value, float):
-            add(handle, key, library.DOUBLE, 0, value, None)
-        else:
-            add(handle, key, library.STRING, 0, 0.0, value.encode())
-
-    def _name(self, name: str) -> bytes:
-        encoded = self._names.get(name)
-        if encoded is None:
-            encoded = self._names[name] = name.encode()
-        return encoded
+    shim, correlation = library.load_shim(), request.correlation_id
+    text = correlation.encode() if isinstance(correlation, str) and correlation else None
+    number = correlation if isinstance(correlation, int) else 0
+    handle: int = shim.tnb_request_new(
+        model, token, request.id.encode(), number, text, request.flags, request.timeout_us
+    )
+    memory = [_add_input(handle, tensor) for tensor in request.inputs.values()]
+    if request.states is not None:
+        memory += [_add_input(handle, tensor) for tensor in request.states.inputs.values()]
+    for name in spec.outputs if request.requested_outputs is None else request.requested_outputs:
+        shim.tnb_request_add_output(handle, _encode(name))
+    for name, value in request.parameters.items():
+        _add_parameter(handle, name, value)
+    return handle, memory
 
 
-class ResponseReader:
-    """A reader of a model's responses.
+def _add_input(handle: int, tensor: Tensor) -> object:
+    array, datatype = tensor.array, tensor.datatype
+    memory: object
+    if datatype.variable_size:
+        memory = encoded = encode_bytes(array)
+        address: Any = ctypes.cast(ctypes.c_char_p(encoded), ctypes.c_void_p)
+        size = len(encoded)
+    else:
+        memory = contiguous = np.ascontiguousarray(array)
+        address, size = contiguous.__array_interface__["data"][0], contiguous.nbytes
+    shape = array.shape
+    name = _encode(tensor.name)
+    library.load_shim().tnb_request_add_input(handle, name, datatype.number, _dims(shape), len(shape), address, size)
+    return memory
 
-    Parameters
-    ----------
-    spec : ModelSpec
-    """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self._spec = spec
-        self._batching = spec.max_batch_size > 0
-        self._library = library.load_shim()
+def _add_parameter(handle: int, name: str, value: ParameterValue) -> None:
+    add, key = library.load_shim().tnb_request_add_parameter, name.encode()
+    if isinstance(value, bool):
+        add(handle, key, library.BOOL, int(value), 0.0, None)
+    elif isinstance(value, int):
+        add(handle, key, library.INT, value, 0.0, None)
+    elif isinstance(value, float):
+        add(handle, key, library.DOUBLE, 0, value, None)
+    else:
+        add(handle, key, library.STRING, 0, 0.0, value.encode())
 
-    def read(self, handle: int, request: InferRequest, final: bool) -> InferResponse:
-        """Return the response, whose arrays are valid until `free`; an error if it is not valid."""
-        view: library.NativeResponse = self._library.tnb_response_view(handle).contents
-        if view.error_code >= 0:
-            message = view.error_message.decode(errors="replace")
-            return InferResponse(error=TritonError(message, library.status_of(view.error_code)), final=final)
-        try:
-            outputs = [self._output(view.outputs[index]) for index in range(view.output_count)]
-        except TritonError as error:
-            return InferResponse(error=error, final=final)
-        if request.requested_outputs is not None:
-            outputs = [output for output in outputs if output.name in request.requested_outputs]
-        parameters = dict(_parameter(view.parameters[index]) for index in range(view.parameter_count))
-        return InferResponse(outputs, final=final, parameters=parameters or None)
 
-    def free(self, handle: int) -> None:
-        """Free the memory of a response."""
-        self._library.tnb_response_free(handle)
+def read_response(spec: ModelSpec, handle: int, request: InferRequest, final: bool) -> InferResponse:
+    """Return a response of a model, whose arrays are valid until it is freed; an error if it is not valid."""
+    view: library.NativeResponse = library.load_shim().tnb_response_view(handle).contents
+    if view.error_code >= 0:
+        message = view.error_message.decode(errors="replace")
+        return InferResponse(error=TritonError(message, library.status_of(view.error_code)), final=final)
+    try:
+        outputs = [_read_output(spec, view.outputs[index]) for index in range(view.output_count)]
+    except TritonError as error:
+        return InferResponse(error=error, final=final)
+    if request.requested_outputs is not None:
+        outputs = [output for output in outputs if output.name in request.requested_outputs]
+    parameters = dict(_parameter(view.parameters[index]) for index in range(view.parameter_count))
+    return InferResponse(outputs, final=final, parameters=parameters or None)
 
-    def _output(self, native: library.NativeTensor) -> Tensor:
-        tensor = read_tensor(native, f"model '{self._spec.name}': output")
-        return with_configured_shape(tensor, self._spec.outputs.get(tensor.name), self._batching)
+
+def _read_output(spec: ModelSpec, native: library.NativeTensor) -> Tensor:
+    tensor = read_tensor(native, f"model '{spec.name}': output")
+    return with_configured_shape(tensor, spec.outputs.get(tensor.name), spec.max_batch_size > 0)
 
 
 def read_tensor(native: library.NativeTensor, what: str) -> Tensor:
