@@ -119,37 +119,24 @@ class TorchModel(BackendModel):
             if name in context.parameters:
                 setter(boolean_parameter(context, name, True))
         self.datatypes = _check_datatypes(context.config)
-        self._shared: dict[str, torch.jit.ScriptModule] = {}
-        self._sharing = threading.Lock()
-        self._reported: set[int] = set()
-
-    def module(self, device: torch.device) -> torch.jit.ScriptModule:
-        """Load the module on a device; instances on it get the same one if weights are shared."""
-        if not self.share_weights:
-            return self._load(device)
-        with self._sharing:
-            key = str(device)
-            if key not in self._shared:
-                self._shared[key] = self._load(device)
-            return self._shared[key]
-
-    def is_first_report(self, module: torch.jit.ScriptModule) -> bool:
-        """Return whether this is the first call for a module, whose memory is to be reported once."""
-        is_known = id(module) in self._reported
-        self._reported.add(id(module))
-        return not is_known
+        self._shared: dict[torch.device, torch.jit.ScriptModule] = {}
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
         return TorchInstance(self, spec)
 
-    def _load(self, device: torch.device) -> torch.jit.ScriptModule:
+    def module(self, device: torch.device) -> tuple[torch.jit.ScriptModule, bool]:
+        """Return the module on a device, and whether another instance has it, too (``ENABLE_WEIGHT_SHARING``)."""
+        if device in self._shared:
+            return self._shared[device], True
         try:
             module: torch.jit.ScriptModule = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError) as error:
             raise InternalError(f"failed to load model '{self.context.name}': {error}") from error
         module.eval()
-        return module
+        if self.share_weights:
+            self._shared[device] = module
+        return module, False
 
 
 class TorchInstance(BackendModelInstance):
@@ -167,7 +154,7 @@ class TorchInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Load the module and map the tensors to its arguments and results."""
         config = self._model.context.config
-        self._module = self._model.module(self._device)
+        self._module, self._is_shared = self._model.module(self._device)
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
         tensors = self._model.tensors
@@ -202,8 +189,8 @@ class TorchInstance(BackendModelInstance):
             torch.cuda.empty_cache()
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the size of the module's parameters and buffers; reported once if instances share them."""
-        if not self._model.is_first_report(self._module):
+        """Return the size of the module's parameters and buffers; the first of the instances that share them does."""
+        if self._is_shared:
             return {}
         tensors = (*self._module.parameters(), *self._module.buffers())
         place = ("GPU", self._spec.device_id) if self._stream is not None else ("CPU", 0)

@@ -7,7 +7,6 @@ Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each 
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,20 +111,18 @@ class TensorFlowModel(BackendModel):
                 raise InternalError(
                     f"unable to load the operations '{name}' of model '{context.name}': {error}"
                 ) from error
-        self._lock = threading.Lock()
         self._session: tuple[Any, Tensors] | None = None
         self._users = 0
 
     def session(self, spec: InstanceSpec) -> tuple[Any, Tensors, Mapping[MemoryPlace, int]]:
         """Return a session for an instance, the tensors of the model, and the growth of the process's memory."""
-        with self._lock:
-            memory = {CPU: 0}
-            if self._session is None or self._users == self._share_count:
-                with memory_growth(CPU) as memory:
-                    self._session = open_session(self.context, session_config(self.context, spec))
-                self._users = 0
-            self._users += 1
-            return (*self._session, memory)
+        memory = {CPU: 0}
+        if self._session is None or self._users == self._share_count:
+            with memory_growth(CPU) as memory:
+                self._session = open_session(self.context, session_config(self.context, spec))
+            self._users = 0
+        self._users += 1
+        return (*self._session, memory)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""

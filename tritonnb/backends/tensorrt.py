@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +32,7 @@ from tritonnb.backends.model_checks import (
     complete_config,
     find_model_file,
 )
-from tritonnb.backends.tensorrt_engine import CudaStream, EngineLog, TensorRtEngine, read_engine
+from tritonnb.backends.tensorrt_engine import CudaStream, EngineLog, TensorRtEngine
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
@@ -76,8 +75,19 @@ class TensorRtBackend(Backend):
         return config
 
     def read(self, context: ModelContext) -> TensorRtEngine:
-        """Read the engine of a model version."""
-        return read_engine(self._runtime, self._log, find_model_file(context, MODEL_FILE), context.name)
+        """Deserialize the engine of a model version on the current device.
+
+        Raises
+        ------
+        NotFoundError, InternalError
+            If the file does not exist, or TensorRT cannot read it.
+        """
+        path = find_model_file(context, MODEL_FILE)
+        engine = self._runtime.deserialize_cuda_engine(path.read_bytes())
+        if engine is None:
+            error = self._log.take_error()
+            raise InternalError(f"unable to load plan file '{path}' of model '{context.name}': {error}")
+        return TensorRtEngine(engine, self._log)
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create a model."""
@@ -91,7 +101,6 @@ class TensorRtModel(BackendModel):
         super().__init__(context)
         self._backend = backend
         self._engines: dict[int, TensorRtEngine] = {}
-        self._lock = threading.Lock()
 
     def initialize(self) -> None:
         """Read the tensors of the configuration; engines are loaded on the devices of the instances."""
@@ -102,12 +111,11 @@ class TensorRtModel(BackendModel):
 
     def engine(self, device_id: int) -> TensorRtEngine:
         """Return the engine on a device, which is the current one of the calling thread."""
-        with self._lock:
-            if device_id not in self._engines:
-                engine = self._backend.read(self.context)
-                _check_config(self, engine)
-                self._engines[device_id] = engine
-            return self._engines[device_id]
+        if device_id not in self._engines:
+            engine = self._backend.read(self.context)
+            _check_config(self, engine)
+            self._engines[device_id] = engine
+        return self._engines[device_id]
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
@@ -161,7 +169,7 @@ class TensorRtInstance(BackendModelInstance):
         context, stream = self._context, self._stream
         for name, array in arrays.items():
             if not context.set_input_shape(name, array.shape):
-                limits = self._engine.profile_text(name, self._model.profile)
+                limits = " and ".join(map(shape_text, self._engine.limits(name, self._model.profile)))
                 raise InvalidArgumentError(
                     f"model '{self._name}': input '{name}' expected a shape between {limits}, got "
                     f"{shape_text(array.shape)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from cuda.bindings import runtime
 from tritonnb.backends.model_checks import ModelTensor
 from tritonnb.core.datatypes import BY_NAME, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from tritonnb.core.shapes import shape_text
 
 #: By the name in ``tensorrt.DataType``; Triton has no datatype for the others.
 _DATATYPES = {
@@ -93,10 +91,6 @@ class TensorRtEngine:
         smallest, _, largest = self._engine.get_tensor_profile_shape(name, profile)
         return tuple(smallest), tuple(largest)
 
-    def profile_text(self, name: str, profile: int) -> str:
-        """Return the limits of an input, for messages."""
-        return " and ".join(map(shape_text, self.limits(name, profile)))
-
     def max_batch_size(self, profile: int) -> int:
         """Return the largest first dimension that a profile allows for every input."""
         return min((self.limits(name, profile)[1][0] for name in self.inputs), default=0)
@@ -113,28 +107,6 @@ class TensorRtEngine:
         if context is None or not context.set_optimization_profile_async(profile, stream):
             raise InternalError(f"unable to create TensorRT context: {self.log.take_error()}")
         return context
-
-
-def read_engine(runtime: Any, log: EngineLog, path: Path, model: str) -> TensorRtEngine:
-    """Deserialize an engine file on the current device.
-
-    Parameters
-    ----------
-    runtime : tensorrt.Runtime
-    log : EngineLog
-    path : pathlib.Path
-    model : str
-        Name of the model, for messages.
-
-    Raises
-    ------
-    InternalError
-        If TensorRT cannot read it.
-    """
-    engine = runtime.deserialize_cuda_engine(path.read_bytes())
-    if engine is None:
-        raise InternalError(f"unable to load plan file '{path}' of model '{model}': {log.take_error()}")
-    return TensorRtEngine(engine, log)
 
 
 def _datatype(engine: Any, name: str) -> DataType:
@@ -184,27 +156,16 @@ class CudaStream:
     def send(self, name: str, array: Array) -> int:
         """Copy an array into a buffer, and return the buffer's address; the array must live until `wait`."""
         address = self.reserve(name, array.nbytes)
-        _call(
-            runtime.cudaMemcpyAsync,
-            address,
-            array.ctypes.data,
-            array.nbytes,
-            _KINDS.cudaMemcpyHostToDevice,
-            self.handle,
-        )
+        self._copy(address, array.ctypes.data, array.nbytes, _KINDS.cudaMemcpyHostToDevice)
         return address
 
     def receive(self, name: str, array: Array) -> None:
         """Copy the begin of a buffer into an array, which is complete after `wait`."""
         address, _ = self._buffers[name]
-        _call(
-            runtime.cudaMemcpyAsync,
-            array.ctypes.data,
-            address,
-            array.nbytes,
-            _KINDS.cudaMemcpyDeviceToHost,
-            self.handle,
-        )
+        self._copy(array.ctypes.data, address, array.nbytes, _KINDS.cudaMemcpyDeviceToHost)
+
+    def _copy(self, target: int, source: int, byte_size: int, kind: Any) -> None:
+        _call(runtime.cudaMemcpyAsync, target, source, byte_size, kind, self.handle)
 
     def wait(self) -> None:
         """Wait until everything in the stream is done."""
