@@ -7,10 +7,10 @@ CPU. The input has the name ``input__0``, the output ``output__0``; both are FP3
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ import numpy.typing as npt
 import treelite
 
 from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import (
     ModelTensor,
     boolean_parameter,
+    check_datatype,
     check_input_count,
     complete_config,
     find_model_file,
@@ -44,29 +46,15 @@ INPUT, OUTPUT, SHAPLEY_OUTPUT = "input__0", "output__0", "treeshap_output"
 DEFAULT_THREADS, ALLOWED_THREADS = 1, -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Format:
-    filename: str
-    load: Callable[[Path, bool], treelite.Model]
+_load_xgboost = treelite.frontend.load_xgboost_model
 
-
-#: By ``model_type``; the second argument of ``load`` is ``xgboost_allow_unknown_field``.
-_FORMATS = {
-    "xgboost": _Format("xgboost.model", lambda path, _: treelite.frontend.load_xgboost_model_legacy_binary(path)),
-    "xgboost_json": _Format(
-        "xgboost.json",
-        lambda path, unknown: treelite.frontend.load_xgboost_model(
-            path, format_choice="json", allow_unknown_field=unknown
-        ),
-    ),
-    "xgboost_ubj": _Format(
-        "xgboost.ubj",
-        lambda path, unknown: treelite.frontend.load_xgboost_model(
-            path, format_choice="ubjson", allow_unknown_field=unknown
-        ),
-    ),
-    "lightgbm": _Format("model.txt", lambda path, _: treelite.frontend.load_lightgbm_model(path)),
-    "treelite_checkpoint": _Format("checkpoint.tl", lambda path, _: treelite.Model.deserialize(path)),
+#: The default name of a file and the function that loads it, by ``model_type``.
+_FORMATS: dict[str, tuple[str, Callable[..., treelite.Model]]] = {
+    "xgboost": ("xgboost.model", treelite.frontend.load_xgboost_model_legacy_binary),
+    "xgboost_json": ("xgboost.json", functools.partial(_load_xgboost, format_choice="json")),
+    "xgboost_ubj": ("xgboost.ubj", functools.partial(_load_xgboost, format_choice="ubjson")),
+    "lightgbm": ("model.txt", treelite.frontend.load_lightgbm_model),
+    "treelite_checkpoint": ("checkpoint.tl", treelite.Model.deserialize),
 }
 
 #: Parameters of earlier releases: what to use instead.
@@ -145,9 +133,11 @@ def load_trees(context: ModelContext) -> treelite.Model:
     kind = context.parameters.get("model_type", "xgboost")
     if kind not in _FORMATS:
         raise UnsupportedError(f"{kind} not recognized as a valid serialization format.")
-    path = find_model_file(context, _FORMATS[kind].filename, error=UnavailableError)
+    filename, load = _FORMATS[kind]
+    path = find_model_file(context, filename, error=UnavailableError)
+    allow_unknown = boolean_parameter(context, "xgboost_allow_unknown_field", False)
     try:
-        model = _FORMATS[kind].load(path, boolean_parameter(context, "xgboost_allow_unknown_field", False))
+        model = load(path, allow_unknown_field=allow_unknown) if kind.startswith("xgboost_") else load(path)
     except (treelite.TreeliteError, UnicodeDecodeError, RuntimeError) as error:
         text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise UnknownError(f"unable to load '{path}' of model '{context.name}' as {kind}: {text}") from error
@@ -276,9 +266,7 @@ def _check_config(context: ModelContext, spec: ModelSpec, features: int, sizes: 
             f"model '{context.name}': expected the output {OUTPUT} only, got '{SHAPLEY_OUTPUT}': treelite does not "
             "compute Shapley values; remove the output"
         )
-    sequences = context.config.sequence_batching
-    names = [*spec.inputs, *(control.name for control in sequences.control_input)]
-    names += [state.input_name for state in sequences.state]
+    names = ConfiguredTensors(context.config).inputs
     for name in names:
         find_tensor(name, {INPUT: None}, "input")
     check_input_count(context.name, len(names), 1)
@@ -291,11 +279,7 @@ def _check_config(context: ModelContext, spec: ModelSpec, features: int, sizes: 
         ("input", spec.inputs[INPUT], (features,)),
         ("output", spec.outputs[OUTPUT], sizes),
     ):
-        if tensor.datatype is not FP32:
-            raise InvalidArgumentError(
-                f"unable to load model '{context.name}', configuration expects datatype "
-                f"{tensor.datatype.config_name} for {kind} '{tensor.name}', model provides TYPE_FP32"
-            )
+        check_datatype(context.name, tensor, FP32, kind)
         dims = tensor.backend_dims[not batching :]
         # Triton's backend removes dims of size 1 from the output.
         fits = [(size,) for size in allowed] + [(-1,)] * (kind == "input") + [()] * (1 in allowed and not batching)

@@ -307,11 +307,7 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     >>> config = pb.ModelConfig(name="m", max_batch_size=8)
     >>> check_tensor(config, TensorSpec("x", FP32, (3,)), ModelTensor("x", FP32, (-1, 3)), "input")
     """
-    if tensor.datatype is not spec.datatype:
-        raise InvalidArgumentError(
-            f"unable to load model '{config.name}', configuration expects datatype {spec.datatype.config_name} for "
-            f"{kind} '{spec.name}', model provides {tensor.datatype.config_name}"
-        )
+    check_datatype(config.name, spec, tensor.datatype, kind)
     batching = config.max_batch_size > 0
     shape = tensor.shape
     dims = tuple(spec.backend_dims)
@@ -319,6 +315,21 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     is_scalar = not batching and not shape and math.prod(dims) == 1
     if not (fits(expected, shape) or is_scalar):
         raise shape_error(config.name, spec.name, shape, expected, batching)
+
+
+def check_datatype(model_name: str, spec: TensorSpec, provided: DataType, kind: str) -> None:
+    """Check that the datatype of a configured tensor is the one that the model provides.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not.
+    """
+    if provided is not spec.datatype:
+        raise InvalidArgumentError(
+            f"unable to load model '{model_name}', configuration expects datatype {spec.datatype.config_name} for "
+            f"{kind} '{spec.name}', model provides {provided.config_name}"
+        )
 
 
 def shape_error(
