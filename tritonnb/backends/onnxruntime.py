@@ -34,7 +34,7 @@ from tritonnb.backends.model_checks import (
     complete_config,
     find_model_file,
 )
-from tritonnb.backends.onnxruntime_options import check_settings, providers, run_options, session_options
+from tritonnb.backends.onnxruntime_options import providers, run_options, session_options
 from tritonnb.core.datatypes import DATATYPES, INVALID, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -79,7 +79,16 @@ class BoundSession:
         self._run_options = run_options
         self._device = device
         self._device_id = device_id
-        self._states = _device_states(config, device, device_id) if config.sequence_batching.state else None
+        self._states: DeviceStates | None = None
+        if config.sequence_batching.state:
+            try:
+                from tritonnb.backends.device_states import DeviceStates
+            except ImportError as error:
+                raise UnsupportedError(
+                    f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
+                    'pip install "tritonnb[gpu]"'
+                ) from error
+            self._states = DeviceStates(config, device, device_id)
 
     @property
     def states(self) -> Mapping[str, str]:
@@ -123,17 +132,6 @@ class BoundSession:
         return [values[name].numpy() for name in outputs]
 
 
-def _device_states(config: pb.ModelConfig, device: str, device_id: int) -> DeviceStates:
-    try:
-        from tritonnb.backends.device_states import DeviceStates
-    except ImportError as error:
-        raise UnsupportedError(
-            f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
-            'pip install "tritonnb[gpu]"'
-        ) from error
-    return DeviceStates(config, device, device_id)
-
-
 MODEL_FILE = "model.onnx"
 #: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
 _measuring = threading.Lock()
@@ -150,7 +148,12 @@ class OnnxRuntimeBackend(Backend):
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Check the settings."""
-        check_settings(settings)
+        if settings.get("enable-global-threadpool", "0") not in ("0", "false"):
+            raise UnsupportedError(
+                "enable-global-threadpool is not supported, since it would affect all sessions of this process, "
+                "including those outside the server; set intra_op_thread_count and inter_op_thread_count of the models "
+                "instead"
+            )
 
     def default_instance_count(self, kind: str) -> int:
         """Return two on the CPU, as on Triton, and otherwise one."""
@@ -269,8 +272,9 @@ class OnnxInstance(BackendModelInstance):
 
 
 def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
-    """Return a tensor as ONNX Runtime describes it (``NodeArg``)."""
-    return ModelTensor(tensor.name, _datatype(tensor), _shape(tensor))
+    """Return a tensor as ONNX Runtime describes it; dimensions that are unknown or only have a name are -1."""
+    shape = tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
+    return ModelTensor(tensor.name, _datatype(tensor), shape)
 
 
 def _datatype(tensor: ort.NodeArg) -> DataType:
@@ -280,34 +284,24 @@ def _datatype(tensor: ort.NodeArg) -> DataType:
     return datatype
 
 
-def _shape(tensor: ort.NodeArg) -> tuple[int, ...]:
-    """Return the declared shape; dimensions that are unknown or only have a name are -1."""
-    return tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
-
-
 def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
     """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
     config = model.context.config
 
-    def check(spec: TensorSpec, tensor: ort.NodeArg, kind: str) -> None:
-        if kind == "input" and spec.name in model.tensors.ragged:
-            _check_ragged(config, tensor)
-        else:
-            check_tensor(config, spec, _model_tensor(tensor), kind)
+    def check(spec: TensorSpec, node: ort.NodeArg, kind: str) -> None:
+        tensor = _model_tensor(node)
+        if kind == "output" or spec.name not in model.tensors.ragged:
+            check_tensor(config, spec, tensor, kind)
+        elif tensor.shape != (-1,):
+            raise InvalidArgumentError(
+                f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
+                f"ragged input '{tensor.name}', model provides {shape_text(tensor.shape)}"
+            )
 
     inputs, outputs = (
         {tensor.name: tensor for tensor in tensors} for tensors in (session.get_inputs(), session.get_outputs())
     )
     model.tensors.check(inputs, outputs, check)
-
-
-def _check_ragged(config: pb.ModelConfig, tensor: ort.NodeArg) -> None:
-    shape = _shape(tensor)
-    if shape != (-1,):
-        raise InvalidArgumentError(
-            f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
-            f"ragged input '{tensor.name}', model provides {shape_text(shape)}"
-        )
 
 
 def _as_bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

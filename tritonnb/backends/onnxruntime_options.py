@@ -43,21 +43,6 @@ _PRECISIONS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Check the ``--backend-config=onnxruntime,…`` settings.
-
-    Raises
-    ------
-    UnsupportedError
-        If one of them is not supported here.
-    """
-    if settings.get("enable-global-threadpool", "0") not in ("0", "false"):
-        raise UnsupportedError(
-            "enable-global-threadpool is not supported, since it would affect all sessions of this process, including "
-            "those outside the server; set intra_op_thread_count and inter_op_thread_count of the models instead"
-        )
-
-
 def session_options(context: ModelContext) -> ort.SessionOptions:
     """Return the options of a model's sessions.
 
