@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,16 @@ class OpenVinoOptions:
         )
 
 
+#: The parameters that are properties of a device: a pattern of the values in upper case, and its description.
+_DEVICE_PARAMETERS = {
+    "INFERENCE_NUM_THREADS": (r"\d+", "a non-negative number"),
+    "COMPILATION_NUM_THREADS": (r"\d+", "a non-negative number"),
+    "HINT_BF16": ("YES", "YES"),
+    "NUM_STREAMS": (r"AUTO|NUMA|\d+", "either AUTO/NUMA/<int_value>"),
+    "PERFORMANCE_HINT": ("LATENCY|(CUMULATIVE_)?THROUGHPUT", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT"),
+}
+
+
 def device_properties(context: ModelContext) -> dict[str, Any]:
     """Return the parameters of a model that are properties of its device.
 
@@ -75,23 +86,16 @@ def device_properties(context: ModelContext) -> dict[str, Any]:
         If one has an invalid value.
     """
     properties: dict[str, Any] = {}
-    for name in ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS"):
-        if value := context.parameters.get(name):
-            if not value.isdecimal():
-                raise _unexpected(name, "a non-negative number", value)
-            properties[name] = int(value)
-    if value := context.parameters.get("HINT_BF16"):
-        if value.lower() != "yes":
-            raise _unexpected("HINT_BF16", "YES", value)
-        properties["INFERENCE_PRECISION_HINT"] = "bf16"
-    if value := context.parameters.get("NUM_STREAMS"):
-        if value.upper() not in ("AUTO", "NUMA") and not value.isdecimal():
-            raise _unexpected("NUM_STREAMS", "either AUTO/NUMA/<int_value>", value)
-        properties["NUM_STREAMS"] = value.upper()
-    if value := context.parameters.get("PERFORMANCE_HINT"):
-        if value.upper() not in ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"):
-            raise _unexpected("PERFORMANCE_HINT", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT", value)
-        properties["PERFORMANCE_HINT"] = value.upper()
+    for name, (pattern, expected) in _DEVICE_PARAMETERS.items():
+        value = context.parameters.get(name, "").upper()
+        if not value:
+            continue
+        if not re.fullmatch(pattern, value):
+            raise InvalidArgumentError(f"expected the parameter '{name}' to be {expected}, got {value.lower()}")
+        if name == "HINT_BF16":
+            properties["INFERENCE_PRECISION_HINT"] = "bf16"
+        else:
+            properties[name] = int(value) if name.endswith("_THREADS") else value
     return properties
 
 
@@ -110,10 +114,6 @@ def check_device_properties(core: ov.Core, context: ModelContext, device: str, p
                 f"model '{context.name}': parameter '{name}' expected a property of device {device}, which in OpenVINO "
                 f"{ov.__version__.partition('-')[0]} has none of that name; remove the parameter"
             )
-
-
-def _unexpected(name: str, expected: str, value: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"expected the parameter '{name}' to be {expected}, got {value.lower()}")
 
 
 @contextlib.contextmanager
@@ -221,7 +221,10 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, optio
     if spec.max_batch_size:
         _set_batch_size(model, spec, options)
     for name, tensor in spec.outputs.items():
-        _check_output_dims(spec, tensor, model_tensor(model.output(name)).shape)
+        # After the batch size of the inputs was set.
+        expected, shape = _full_shape(spec, tensor), model_tensor(model.output(name)).shape
+        if not fits(expected, shape):
+            raise shape_error(spec.name, name, shape, expected, spec.max_batch_size > 0)
     return model
 
 
@@ -250,13 +253,6 @@ def _check_input_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...
         raise shape_error(spec.name, tensor.name, shape, _full_shape(spec, tensor), batching)
 
 
-def _check_output_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> None:
-    """Check the dims of an output after the batch size of the inputs was set."""
-    expected = _full_shape(spec, tensor)
-    if not fits(expected, shape):
-        raise shape_error(spec.name, tensor.name, shape, expected, spec.max_batch_size > 0)
-
-
 def _full_shape(spec: ModelSpec, tensor: TensorSpec) -> tuple[int, ...]:
     batch = (spec.max_batch_size,) if spec.max_batch_size else ()
     return (*batch, *tensor.backend_dims)
@@ -264,12 +260,10 @@ def _full_shape(spec: ModelSpec, tensor: TensorSpec) -> tuple[int, ...]:
 
 def _convert(model: ov.Model, spec: ModelSpec) -> ov.Model:
     processor = ov.preprocess.PrePostProcessor(model)
-    for name, tensor in spec.inputs.items():
-        with openvino_error(f"setting precision for {name}"):
-            processor.input(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
-    for name, tensor in spec.outputs.items():
-        with openvino_error(f"setting precision for {name}"):
-            processor.output(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
+    for tensors, find in ((spec.inputs, processor.input), (spec.outputs, processor.output)):
+        for name, tensor in tensors.items():
+            with openvino_error(f"setting precision for {name}"):
+                find(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
     with openvino_error("apply model input preprocessing"):
         return processor.build()
 
