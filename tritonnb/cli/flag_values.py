@@ -16,25 +16,26 @@ from tritonnb.telemetry.log_settings import FORMATS
 T = TypeVar("T")
 First = TypeVar("First")
 Second = TypeVar("Second")
-_TRUE, _FALSE = ("true", "on", "1"), ("false", "off", "0")
+_BOOLEANS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+_TRACE_LEVELS = {
+    **dict.fromkeys(("off", "false"), "OFF"),
+    **dict.fromkeys(("timestamps", "true", "on", "min", "max"), "TIMESTAMPS"),
+    "tensors": "TENSORS",
+}
 
 
 def boolean(text: str) -> bool:
     """Parse ``true``, ``on``, ``1``, or ``false``, ``off``, ``0``, in upper or lower case."""
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise argparse.ArgumentTypeError(f"invalid value for bool option: {text}")
+    _require(text.lower() in _BOOLEANS, f"invalid value for bool option: {text}")
+    return _BOOLEANS[text.lower()]
 
 
-def only(wanted: bool, reason: str) -> Callable[[str], bool]:
-    """Return a boolean flag that supports only one of its values."""
+def only_false(reason: str) -> Callable[[str], bool]:
+    """Return a boolean flag that supports only the value false."""
 
     def parsed(text: str) -> bool:
-        if boolean(text) is not wanted:
-            raise argparse.ArgumentTypeError(reason)
-        return wanted
+        _require(not boolean(text), reason)
+        return False
 
     return parsed
 
@@ -49,8 +50,7 @@ def positive(flag: str) -> Callable[[str], int]:
 
     def parsed(text: str) -> int:
         value = integer(text)
-        if value <= 0:
-            raise argparse.ArgumentTypeError(f"Error: --{flag} must be greater than 0.")
+        _require(value > 0, f"Error: --{flag} must be greater than 0.")
         return value
 
     return parsed
@@ -59,11 +59,8 @@ def positive(flag: str) -> Callable[[str], int]:
 def grpc_infer_thread_count(text: str) -> int:
     """Return the number of threads of ``--grpc-infer-thread-count``."""
     count = integer(text)
-    if not 2 <= count <= 128:
-        # The underscores are Triton's.
-        raise argparse.ArgumentTypeError(
-            "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
-        )
+    # The underscores are Triton's.
+    _require(2 <= count <= 128, "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")
     return count
 
 
@@ -81,8 +78,7 @@ def choice(flag: str, *values: str) -> Callable[[str], str]:
     """Return one of several values, in upper or lower case."""
 
     def chosen(text: str) -> str:
-        if text.lower() not in values:
-            raise argparse.ArgumentTypeError(f"invalid argument for --{flag}")
+        _require(text.lower() in values, f"invalid argument for --{flag}")
         return text.lower()
 
     return chosen
@@ -90,23 +86,20 @@ def choice(flag: str, *values: str) -> Callable[[str], str]:
 
 def log_format(text: str) -> str:
     """Parse ``default`` or ``ISO8601``."""
-    if text not in FORMATS:
-        raise argparse.ArgumentTypeError("invalid argument for --log-format")
+    _require(text in FORMATS, "invalid argument for --log-format")
     return text
 
 
 def config_name(text: str) -> str:
     """Return the name of a custom configuration."""
-    if not text:
-        raise argparse.ArgumentTypeError("Error: empty argument for --model-config-name")
+    _require(bool(text), "Error: empty argument for --model-config-name")
     return text
 
 
 def names(text: str) -> list[str]:
     """Parse names that are separated by commas."""
     values = text.split(",")
-    if not all(values):
-        raise argparse.ArgumentTypeError(f"expected names separated by commas, got '{text}'")
+    _require(all(values), f"expected names separated by commas, got '{text}'")
     return values
 
 
@@ -115,11 +108,11 @@ def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Call
 
     def parsed(text: str) -> tuple[First, Second]:
         left, colon, right = text.partition(":")
-        if not colon:
-            raise argparse.ArgumentTypeError(
-                "Cannot parse pair option due to incorrect number of inputs."
-                f"--<pair option> argument requires format <first>:<second>. Found: {text}"
-            )
+        _require(
+            bool(colon),
+            "Cannot parse pair option due to incorrect number of inputs."
+            f"--<pair option> argument requires format <first>:<second>. Found: {text}",
+        )
         return first(left), second(right)
 
     return parsed
@@ -128,18 +121,16 @@ def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Call
 def gpu_limit(text: str) -> tuple[int, float]:
     """Parse ``<device>:<fraction>`` of ``--model-load-gpu-limit``."""
     device, fraction = pair(integer, number)(text)
-    if device < 0:
-        raise argparse.ArgumentTypeError(f"expects device ID >= 0, got {device}")
-    if not 0 <= fraction <= 1:
-        raise argparse.ArgumentTypeError(f"expects limit fraction to be in range [0.0, 1.0], got {fraction:f}")
+    _require(device >= 0, f"expects device ID >= 0, got {device}")
+    _require(0 <= fraction <= 1, f"expects limit fraction to be in range [0.0, 1.0], got {fraction:f}")
     return device, fraction
 
 
 def metrics_setting(text: str) -> tuple[str, str]:
     """Parse ``<setting>=<value>``."""
     name, _, value = text.partition("=")
-    if not name or not value or "," in name:
-        raise argparse.ArgumentTypeError(f"--metrics-config option format is <setting>=<value>. Got {text}")
+    is_setting = bool(name and value) and "," not in name
+    _require(is_setting, f"--metrics-config option format is <setting>=<value>. Got {text}")
     return name, value
 
 
@@ -148,10 +139,8 @@ def cache_setting(text: str) -> tuple[str, str, str]:
     cache, comma, rest = text.partition(",")
     name, _, value = rest.partition("=")
     form = f"--cache-config option format is '<cache name>,<setting>=<value>'. Got {text}"
-    if not comma or not cache:
-        raise argparse.ArgumentTypeError(f"No cache specified. {form}".replace("'", ""))
-    if not name or not value:
-        raise argparse.ArgumentTypeError(form)
+    _require(bool(comma and cache), f"No cache specified. {form}".replace("'", ""))
+    _require(bool(name and value), form)
     return cache, name, value
 
 
@@ -162,23 +151,15 @@ def backend_setting(text: str) -> tuple[str, str, str]:
 
 def trace_level(text: str) -> str:
     """Parse ``OFF``, ``TIMESTAMPS`` or ``TENSORS``, or a deprecated name of one of them."""
-    word = text.lower()
-    if word in ("off", "false"):
-        return "OFF"
-    if word in ("timestamps", "true", "on", "min", "max"):
-        return "TIMESTAMPS"
-    if word == "tensors":
-        return "TENSORS"
-    raise argparse.ArgumentTypeError(f"invalid value for trace level option: {text}")
+    _require(text.lower() in _TRACE_LEVELS, f"invalid value for trace level option: {text}")
+    return _TRACE_LEVELS[text.lower()]
 
 
 def trace_mode(text: str) -> str:
     """Parse ``triton`` or ``opentelemetry``."""
-    if text.lower() not in ("triton", "opentelemetry"):
-        raise argparse.ArgumentTypeError(
-            f'invalid value for trace mode option: {text.lower()}. Available options are "triton" and "opentelemetry"'
-        )
-    return text.lower()
+    mode, modes = text.lower(), 'Available options are "triton" and "opentelemetry"'
+    _require(mode in ("triton", "opentelemetry"), f"invalid value for trace mode option: {mode}. {modes}")
+    return mode
 
 
 def trace_setting(text: str) -> tuple[str, str, str]:
@@ -189,10 +170,10 @@ def trace_setting(text: str) -> tuple[str, str, str]:
 def host_policy(text: str) -> tuple[str, str, str]:
     """Parse ``<policy name>,<setting>=<value>``."""
     policy, name, value = _three("host-policy", "policy name", ",", text)
-    if name not in ("numa-node", "cpu-cores"):
-        raise argparse.ArgumentTypeError(
-            f"Unsupported host policy setting '{name}' is specified, supported settings are 'numa-node', 'cpu-cores'"
-        )
+    _require(
+        name in ("numa-node", "cpu-cores"),
+        f"Unsupported host policy setting '{name}' is specified, supported settings are 'numa-node', 'cpu-cores'",
+    )
     return policy, name, value
 
 
@@ -202,8 +183,7 @@ def restriction(flag: str, kind: str) -> Callable[[str], list[tuple[str, str, st
     def parsed(text: str) -> list[tuple[str, str, str]]:
         names, key, value = _three(flag, "config name", ":", text)
         for protocol in names.split(","):
-            if protocol not in PROTOCOLS:
-                raise argparse.ArgumentTypeError(f"unknown restricted {kind} '{protocol}' ")
+            _require(protocol in PROTOCOLS, f"unknown restricted {kind} '{protocol}' ")
         return [(protocol, key, value) for protocol in names.split(",")]
 
     return parsed
@@ -212,37 +192,31 @@ def restriction(flag: str, kind: str) -> Callable[[str], list[tuple[str, str, st
 def resource(text: str) -> Resource:
     """Parse ``<resource name>:<count>[:<device>]``."""
     name, *numbers = text.split(":")
-    if len(numbers) not in (1, 2):
-        raise argparse.ArgumentTypeError(
-            "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. "
-            f"Got {text}"
-        )
+    _require(
+        len(numbers) in (1, 2),
+        "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. "
+        f"Got {text}",
+    )
     return Resource(name, *map(integer, numbers))
 
 
 def _optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
     """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
-    group, comma, rest = text.partition(",")
-    if not comma:
-        group, rest = "", text
-    elif not group:
-        raise argparse.ArgumentTypeError(
-            f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. "
-            f"Got {text}"
-        )
+    group, comma, rest = text.partition(",") if "," in text else ("", "", text)
+    _require(
+        bool(group) or not comma,
+        f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. Got {text}",
+    )
     name, _, value = rest.partition("=")
-    if not name or not value:
-        raise argparse.ArgumentTypeError(f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
+    _require(bool(name and value), f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
     return group, name, value
 
 
 def _three(flag: str, what: str, separator: str, text: str) -> tuple[str, str, str]:
     first, _, rest = text.partition(separator)
     second, _, third = rest.partition("=")
-    if not (first and second and third):
-        raise argparse.ArgumentTypeError(
-            f"--{flag} option format is '<{what}>{separator}<setting>=<value>'. Got {text}"
-        )
+    is_complete = bool(first and second and third)
+    _require(is_complete, f"--{flag} option format is '<{what}>{separator}<setting>=<value>'. Got {text}")
     return first, second, third
 
 
@@ -251,3 +225,9 @@ def _number(kind: Callable[[str], T], text: str) -> T:
         return kind(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"Invalid option value. Got {text}") from None
+
+
+def _require(holds: bool, failure: str) -> None:
+    """Refuse a value unless a condition holds."""
+    if not holds:
+        raise argparse.ArgumentTypeError(failure)

@@ -12,11 +12,11 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tritonnb.cli import flag_values
+from tritonnb.cli.flag_values import boolean, integer, number
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.endpoint_set import DEFAULT_PORT
 from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
@@ -24,121 +24,58 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 
-#: The help texts by flag, without the dashes.
-HELP: Mapping[str, str] = {
-    "model-repository": "a directory of models; may be repeated",
-    "model-control-mode": "none: serve every model; explicit: only --load-model, and models that clients load; "
-    "poll: follow changes on disk",
-    "repository-poll-secs": "seconds between two checks in mode poll; 0 for none",
-    "allow-file-override": "whether load requests may contain model files (code); by default only from this machine",
-    "allow-client-shm": "whether clients may register shared memory regions for their tensors",
-    "load-model": "in mode explicit: a model to load at start, or * for all; may be repeated",
-    "model-load-thread-count": "number of models to load at the same time",
-    "model-load-retry-count": "number of retries for a model that fails to load",
-    "model-config-name": "use configs/NAME.pbtxt of a model if it exists",
-    "isolate-models": "models whose instances run in dedicated processes, or * for all; may be repeated",
-    "disable-auto-complete-config": "do not complete configurations automatically",
-    "strict-model-config": "deprecated form of --disable-auto-complete-config",
-    "strict-readiness": "report readiness only when every model is ready",
-    "exit-on-error": "exit if a model fails to load at start",
-    "id": "the name of the server in its metadata",
-    "exit-timeout-secs": "seconds that a stopping server waits for accepted requests",
-    "backend-directory": "a directory of backends written in Python: NAME/model.py is the backend NAME",
-    "backend-config": "a setting of a backend, or of all backends if none is named; may be repeated",
-    "rate-limit": "execution_count: instances share resources by priority; off: no rate limiting",
-    "rate-limit-resource": "the amount of a resource; may be repeated",
-    "cache-config": "the size of the cache for models with response_cache, in bytes",
-    "response-cache-byte-size": "deprecated form of --cache-config, in bytes",
-    "allow-http": "serve HTTP",
-    "http-address": "address to listen on; 0.0.0.0 for every interface",
-    "http-port": "HTTP port",
-    "reuse-http-port": "share the port with other servers that set this flag",
-    "http-max-input-size": "maximum size of a request body, in bytes",
-    "http-restricted-api": "accept these APIs only if the header KEY has this value",
-    "http-header-forward-pattern": "headers whose names match this pattern become request parameters",
-    "http-allow-foreign": "accept requests whose Host or Origin is another machine",
-    "allow-grpc": "serve gRPC",
-    "grpc-address": "address to listen on; by default that of HTTP",
-    "grpc-port": "gRPC port",
-    "reuse-grpc-port": "share the port with other servers that set this flag",
-    "grpc-use-ssl": "use TLS",
-    "grpc-use-ssl-mutual": "use TLS with client certificates",
-    "grpc-server-cert": "PEM file of the server certificate",
-    "grpc-server-key": "PEM file of the server key",
-    "grpc-root-cert": "PEM file of the authority that signed the clients' certificates",
-    "grpc-keepalive-time": "milliseconds without data after which a ping is sent",
-    "grpc-keepalive-timeout": "milliseconds to wait for the answer to a ping",
-    "grpc-keepalive-permit-without-calls": "send pings even without open calls",
-    "grpc-http2-max-pings-without-data": "maximum number of pings without data between them",
-    "grpc-http2-min-recv-ping-interval-without-data": "minimum milliseconds between two pings of a client",
-    "grpc-http2-max-ping-strikes": "number of early pings after which a connection is closed; 0 for no limit",
-    "grpc-max-connection-age": "maximum milliseconds that a connection may last; 0 for no limit",
-    "grpc-max-connection-age-grace": "milliseconds that its open calls may still take; 0 for no limit",
-    "grpc-header-forward-pattern": "metadata whose keys match this pattern become request parameters",
-    "grpc-infer-response-compression-level": "none, low, medium or high",
-    "grpc-restricted-protocol": "accept these RPCs only if the metadata KEY has this value",
-    "allow-metrics": "serve Prometheus metrics",
-    "allow-cpu-metrics": "publish CPU metrics",
-    "allow-gpu-metrics": "publish GPU metrics",
-    "metrics-address": "address to listen on; by default that of HTTP",
-    "metrics-port": "metrics port; default 8002",
-    "metrics-config": "a setting of the metrics, such as summary_latencies=true; may be repeated",
-    "allow-openai": "serve OpenAI's API",
-    "openai-address": "address to listen on if --openai-port is set; by default that of HTTP",
-    "openai-port": "port of OpenAI's API; by default the HTTP port, under /v1",
-    "openai-api-key": "require this key from users of OpenAI's API",
-    "default-max-tokens": "the max_tokens of requests to OpenAI's API that set none",
-    "ray": "serve with Ray Serve: every replica is a whole server",
-    "address": "with --ray: the Ray cluster, such as auto or HOST:6379; by default one is started",
-    "replicas": "with --ray: the number of servers; default 1",
-    "every-node": "with --ray: listen on every node, not only on the head node",
-    "log-verbose": "0 for no verbose messages, 1 and above for verbose messages",
-    "log-info": "log messages of level INFO",
-    "log-warning": "log messages of level WARNING",
-    "log-error": "log messages of level ERROR",
-    "log-format": "default or ISO8601",
-    "log-file": "write the log to this file instead of the terminal",
-    "trace-config": "trace settings: level=TIMESTAMPS, rate=1, triton,file=PATH, mode=opentelemetry, ...; "
-    "may be repeated",
-}
-
 #: The placeholder for values of each type.
-_PLACEHOLDERS = {flag_values.boolean: "BOOL", flag_values.integer: "N", flag_values.number: "NUMBER"}
+_PLACEHOLDERS = {boolean: "BOOL", integer: "N", number: "NUMBER", Path: "PATH"}
 
 #: Flags without effect here, with the parsers of their values.
 WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
-    "buffer-manager-thread-count": flag_values.integer,
+    "buffer-manager-thread-count": integer,
     "cache-directory": str,
-    "cuda-memory-pool-byte-size": flag_values.pair(flag_values.integer, flag_values.integer),
-    "cuda-virtual-address-size": flag_values.pair(flag_values.integer, flag_values.integer),
-    "enable-peer-access": flag_values.boolean,
-    "grpc-infer-allocation-pool-size": flag_values.integer,
+    "cuda-memory-pool-byte-size": flag_values.pair(integer, integer),
+    "cuda-virtual-address-size": flag_values.pair(integer, integer),
+    "enable-peer-access": boolean,
+    "grpc-infer-allocation-pool-size": integer,
     "grpc-infer-thread-count": flag_values.grpc_infer_thread_count,
     "grpc-max-response-pool-size": flag_values.positive("grpc-max-response-pool-size"),
     "host-policy": flag_values.host_policy,
-    "http-thread-count": flag_values.integer,
-    "metrics-interval-ms": flag_values.integer,
-    "min-supported-compute-capability": flag_values.number,
+    "http-thread-count": integer,
+    "metrics-interval-ms": integer,
+    "min-supported-compute-capability": number,
     "model-load-gpu-limit": flag_values.gpu_limit,
-    "pinned-memory-pool-byte-size": flag_values.integer,
+    "pinned-memory-pool-byte-size": integer,
     "repoagent-directory": str,
-    "sagemaker-port": flag_values.integer,
+    "sagemaker-port": integer,
     "sagemaker-safe-port-range": str,
-    "sagemaker-thread-count": flag_values.integer,
+    "sagemaker-thread-count": integer,
     "vertex-ai-default-model": str,
-    "vertex-ai-port": flag_values.integer,
-    "vertex-ai-thread-count": flag_values.integer,
+    "vertex-ai-port": integer,
+    "vertex-ai-thread-count": integer,
 }
-#: Features of Triton that are not supported: their flags accept only the value that disables them.
+#: Features of Triton that are not supported: their flags accept only false, which disables them.
 _NOT_BUILT = {
-    "allow-sagemaker": (False, "the Sagemaker endpoint is not supported"),
-    "allow-vertex-ai": (False, "the Vertex AI endpoint is not supported"),
-    "model-namespacing": (False, "models of one name in several repositories are not supported"),
+    "allow-sagemaker": "the Sagemaker endpoint is not supported",
+    "allow-vertex-ai": "the Vertex AI endpoint is not supported",
+    "model-namespacing": "models of one name in several repositories are not supported",
 }
 #: Flags that need ``--ray``.
 RAY_FLAGS = ("address", "replicas", "every-node")
-#: gRPC options whose flags have other names or value formats.
-_OTHER_GRPC_OPTIONS = ("restricted_protocol", "infer_response_compression_level", "reuse_port", "transport")
+#: The flags with the names, types and defaults of `GrpcOptions`.
+_GRPC_OPTIONS = {
+    "use_ssl": "use TLS",
+    "use_ssl_mutual": "use TLS with client certificates",
+    "server_cert": "PEM file of the server certificate",
+    "server_key": "PEM file of the server key",
+    "root_cert": "PEM file of the authority that signed the clients' certificates",
+    "keepalive_time": "milliseconds without data after which a ping is sent",
+    "keepalive_timeout": "milliseconds to wait for the answer to a ping",
+    "keepalive_permit_without_calls": "send pings even without open calls",
+    "http2_max_pings_without_data": "maximum number of pings without data between them",
+    "http2_min_recv_ping_interval_without_data": "minimum milliseconds between two pings of a client",
+    "http2_max_ping_strikes": "number of early pings after which a connection is closed; 0 for no limit",
+    "max_connection_age": "maximum milliseconds that a connection may last; 0 for no limit",
+    "max_connection_age_grace": "milliseconds that its open calls may still take; 0 for no limit",
+    "header_forward_pattern": "metadata whose keys match this pattern become request parameters",
+}
 #: Deprecated flags, and the trace setting that each of them sets.
 OLD_TRACE_FLAGS = {
     "trace-file": "triton,file",
@@ -149,24 +86,44 @@ OLD_TRACE_FLAGS = {
 }
 
 
-def add_flag(parser: argparse.ArgumentParser, *names: str, **options: Any) -> None:
-    """Add a flag with its help text and default.
+def _add_flag(
+    parser: argparse.ArgumentParser,
+    name: str,
+    kind: Callable[[str], object] | None,
+    default: object,
+    text: str,
+    *,
+    alias: str = "",
+    **options: Any,
+) -> None:
+    """Add a flag.
 
     Parameters
     ----------
     parser : ArgumentParser
-    *names : str
-        The names of the flag, the current one first.
+    name : str
+        Without the dashes.
+    kind : callable or None
+        Parses the value; None for a flag without a value.
+    default : object
+        An empty list for a flag that may be repeated.
+    text : str
+        The help text; the default is appended.
+    alias : str, optional
+        Another name.
     **options
-        As for `argparse.ArgumentParser.add_argument`. By default ``help`` is taken from `HELP`.
+        As for `argparse.ArgumentParser.add_argument`.
     """
-    text = options.pop("help", None) or HELP[names[0].removeprefix("--")]
-    default = options.get("default")
-    if default not in (None, "", []):
-        shown = str(default).lower() if isinstance(default, bool) else default
-        text += f"; default {shown}"
-    if "metavar" not in options and options.get("type") in _PLACEHOLDERS:
-        options["metavar"] = _PLACEHOLDERS[options["type"]]
+    if kind is None:
+        options["action"] = "store_true"
+    else:
+        options |= {"type": kind, "default": default}
+        options.setdefault("metavar", _PLACEHOLDERS.get(kind))
+    if default == []:
+        options["action"] = "append"
+    elif default not in (None, ""):
+        text += f"; default {str(default).lower() if isinstance(default, bool) else default}"
+    names = [f"--{name}", f"--{alias}"] if alias else [f"--{name}"]
     parser.add_argument(*names, help=text.replace("%", "%%"), **options)
 
 
@@ -200,104 +157,122 @@ class FlagParser(argparse.ArgumentParser):
         self.exit(1, f"Usage: {self.prog} [options]; {self.prog} --help lists them\n{text}\n")
 
 
+# fmt: off
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``tritonnb serve``."""
     parser.usage = f"{parser.prog} --model-repository PATH [options]"
-    add = functools.partial(add_flag, parser)
+    add = functools.partial(_add_flag, parser)
     _add_repository_flags(add)
-    add("--id", default="triton")
-    add("--exit-timeout-secs", type=flag_values.integer, default=30)
-    add("--backend-directory", type=Path, metavar="PATH")
-    add("--backend-config", action="append", default=[], type=flag_values.backend_setting)
-    add("--rate-limit", type=flag_values.choice("rate-limit", *RATE_LIMITS), default="off")
-    add("--rate-limit-resource", action="append", default=[], type=flag_values.resource, metavar="NAME:COUNT[:DEVICE]")
-    add("--cache-config", action="append", default=[], type=flag_values.cache_setting, metavar="local,size=BYTES")
-    add("--response-cache-byte-size", type=flag_values.integer)
-    _add_endpoint_flags(add)
+    add("id", str, "triton", "the name of the server in its metadata")
+    add("exit-timeout-secs", integer, 30, "seconds that a stopping server waits for accepted requests")
+    add("backend-directory", Path, None, "a directory of backends written in Python: NAME/model.py is the backend NAME")
+    add("backend-config", flag_values.backend_setting, [],
+        "a setting of a backend, or of all backends if none is named; may be repeated")
+    add("rate-limit", flag_values.choice("rate-limit", *RATE_LIMITS), "off",
+        "execution_count: instances share resources by priority; off: no rate limiting")
+    add("rate-limit-resource", flag_values.resource, [], "the amount of a resource; may be repeated",
+        metavar="NAME:COUNT[:DEVICE]")
+    add("cache-config", flag_values.cache_setting, [], "the size of the cache for models with response_cache, in bytes",
+        metavar="local,size=BYTES")
+    add("response-cache-byte-size", integer, None, "deprecated form of --cache-config, in bytes")
+    _add_http_flags(add)
+    _add_grpc_flags(add)
+    _add_metrics_flags(add)
+    _add_openai_flags(add)
     _add_ray_flags(add)
-    add("--log-verbose", type=flag_values.verbosity, default=0)
+    add("log-verbose", flag_values.verbosity, 0, "0 for no verbose messages, 1 and above for verbose messages")
     for level in ("info", "warning", "error"):
-        add(f"--log-{level}", type=flag_values.boolean, default=True)
-    add("--log-format", type=flag_values.log_format, default="default")
-    add("--log-file", default="")
-    add("--trace-config", action="append", default=[], type=flag_values.trace_setting, metavar="[MODE,]SETTING=VALUE")
+        add(f"log-{level}", boolean, True, f"log messages of level {level.upper()}")
+    add("log-format", flag_values.log_format, "default", "default or ISO8601")
+    add("log-file", str, "", "write the log to this file instead of the terminal")
+    add("trace-config", flag_values.trace_setting, [],
+        "trace settings: level=TIMESTAMPS, rate=1, triton,file=PATH, mode=opentelemetry, ...; may be repeated",
+        metavar="[MODE,]SETTING=VALUE")
     for flag, setting in OLD_TRACE_FLAGS.items():
-        add(f"--{flag}", action="append", default=[], help=f"older than --trace-config={setting}=VALUE")
-    for flag, (wanted, reason) in _NOT_BUILT.items():
-        metavar = str(wanted).lower()
-        add(f"--{flag}", type=flag_values.only(wanted, reason), default=wanted, metavar=metavar, help=reason)
+        add(flag, str, [], f"older than --trace-config={setting}=VALUE")
+    for flag, reason in _NOT_BUILT.items():
+        add(flag, flag_values.only_false(reason), False, reason, metavar="false")
     for flag, kind in WITHOUT_EFFECT.items():
-        add(f"--{flag}", type=kind, action="append", help="has no effect here")
+        add(flag, kind, None, "has no effect here", action="append")
 
 
 def _add_repository_flags(add: Callable[..., object]) -> None:
-    add("--model-repository", "--model-store", action="append", type=Path, required=True, metavar="PATH")
-    add("--model-control-mode", type=flag_values.choice("model-control-mode", *CONTROL_MODES), default="none")
-    add("--repository-poll-secs", type=flag_values.number, default=15.0)
-    add("--allow-file-override", type=flag_values.boolean)
-    add("--allow-client-shm", type=flag_values.boolean, default=False)
-    add("--load-model", action="append", default=[])
-    add("--model-load-thread-count", type=flag_values.integer, default=4)
-    add("--model-load-retry-count", type=flag_values.integer, default=0)
-    add("--model-config-name", type=flag_values.config_name)
-    add("--isolate-models", action="append", default=[], type=flag_values.names, metavar="NAME[,NAME...]")
-    add("--disable-auto-complete-config", action="store_true")
-    add("--strict-model-config", type=flag_values.boolean)
-    add("--strict-readiness", type=flag_values.boolean, default=True)
-    add("--exit-on-error", type=flag_values.boolean, default=True)
+    add("model-repository", Path, [], "a directory of models; may be repeated", alias="model-store", required=True)
+    add("model-control-mode", flag_values.choice("model-control-mode", *CONTROL_MODES), "none",
+        "none: serve every model; explicit: only --load-model, and models that clients load; poll: follow changes on "
+        "disk")
+    add("repository-poll-secs", number, 15.0, "seconds between two checks in mode poll; 0 for none")
+    add("allow-file-override", boolean, None,
+        "whether load requests may contain model files (code); by default only from this machine")
+    add("allow-client-shm", boolean, False, "whether clients may register shared memory regions for their tensors")
+    add("load-model", str, [], "in mode explicit: a model to load at start, or * for all; may be repeated")
+    add("model-load-thread-count", integer, 4, "number of models to load at the same time")
+    add("model-load-retry-count", integer, 0, "number of retries for a model that fails to load")
+    add("model-config-name", flag_values.config_name, None, "use configs/NAME.pbtxt of a model if it exists")
+    add("isolate-models", flag_values.names, [],
+        "models whose instances run in dedicated processes, or * for all; may be repeated", metavar="NAME[,NAME...]")
+    add("disable-auto-complete-config", None, None, "do not complete configurations automatically")
+    add("strict-model-config", boolean, None, "deprecated form of --disable-auto-complete-config")
+    add("strict-readiness", boolean, True, "report readiness only when every model is ready")
+    add("exit-on-error", boolean, True, "exit if a model fails to load at start")
 
 
-def _add_endpoint_flags(add: Callable[..., object]) -> None:
-    add("--allow-http", type=flag_values.boolean, default=True)
-    add("--http-address", default="127.0.0.1")
-    add("--http-port", type=flag_values.integer, default=DEFAULT_PORT)
-    add("--reuse-http-port", type=flag_values.boolean, default=False)
-    add(
-        "--http-max-input-size",
-        type=flag_values.positive("http-max-input-size"),
-        metavar="N",
-        default=HttpOptions().max_input_size,
-    )
-    add("--http-restricted-api", action="append", default=[],
-        type=flag_values.restriction("http-restricted-api", "api"), metavar="API[,API...]:KEY=VALUE")  # fmt: skip
-    add("--http-header-forward-pattern", default="")
-    add("--http-allow-foreign", type=flag_values.boolean, default=False)
-    add("--allow-grpc", type=flag_values.boolean, default=True)
-    add("--grpc-address", default="")
-    add("--grpc-port", type=flag_values.integer, default=8001)
-    add("--reuse-grpc-port", type=flag_values.boolean, default=False)
-    for field in fields(GrpcOptions):
-        if field.name not in _OTHER_GRPC_OPTIONS:
-            kind: object = {"bool": flag_values.boolean, "int": flag_values.integer}.get(str(field.type), str)
-            add(f"--grpc-{field.name.replace('_', '-')}", type=kind, default=field.default)
-    add("--grpc-infer-response-compression-level", default="none",
-        type=flag_values.choice("grpc_infer_response_compression_level", *COMPRESSION_LEVELS))  # fmt: skip
-    add("--grpc-restricted-protocol", action="append", default=[],
-        type=flag_values.restriction("grpc-restricted-protocol", "protocol"),
-        metavar="PROTOCOL[,PROTOCOL...]:KEY=VALUE")  # fmt: skip
-    add("--allow-metrics", type=flag_values.boolean, default=True)
-    add("--allow-cpu-metrics", type=flag_values.boolean, default=True)
-    add("--allow-gpu-metrics", type=flag_values.boolean, default=True)
-    add("--metrics-address", default="")
-    add("--metrics-port", type=flag_values.integer)
-    add("--metrics-config", action="append", default=[], type=flag_values.metrics_setting)
-    add("--allow-openai", type=flag_values.boolean, default=True)
-    add("--openai-address", default="")
-    add("--openai-port", type=flag_values.integer)
-    add("--openai-api-key", default="", metavar="KEY")
-    add(
-        "--default-max-tokens",
-        type=flag_values.positive("default-max-tokens"),
-        metavar="N",
-        default=OpenAiOptions().default_max_tokens,
-    )
+def _add_http_flags(add: Callable[..., object]) -> None:
+    add("allow-http", boolean, True, "serve HTTP")
+    add("http-address", str, "127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
+    add("http-port", integer, DEFAULT_PORT, "HTTP port")
+    add("reuse-http-port", boolean, False, "share the port with other servers that set this flag")
+    add("http-max-input-size", flag_values.positive("http-max-input-size"), HttpOptions().max_input_size,
+        "maximum size of a request body, in bytes", metavar="N")
+    add("http-restricted-api", flag_values.restriction("http-restricted-api", "api"), [],
+        "accept these APIs only if the header KEY has this value", metavar="API[,API...]:KEY=VALUE")
+    add("http-header-forward-pattern", str, "", "headers whose names match this pattern become request parameters")
+    add("http-allow-foreign", boolean, False, "accept requests whose Host or Origin is another machine")
+
+
+def _add_grpc_flags(add: Callable[..., object]) -> None:
+    add("allow-grpc", boolean, True, "serve gRPC")
+    add("grpc-address", str, "", "address to listen on; by default that of HTTP")
+    add("grpc-port", integer, 8001, "gRPC port")
+    add("reuse-grpc-port", boolean, False, "share the port with other servers that set this flag")
+    defaults = GrpcOptions()
+    for option, text in _GRPC_OPTIONS.items():
+        default = getattr(defaults, option)
+        kind = {bool: boolean, int: integer}.get(type(default), str)
+        add(f"grpc-{option.replace('_', '-')}", kind, default, text)
+    add("grpc-infer-response-compression-level",
+        flag_values.choice("grpc_infer_response_compression_level", *COMPRESSION_LEVELS), "none",
+        "none, low, medium or high")
+    add("grpc-restricted-protocol", flag_values.restriction("grpc-restricted-protocol", "protocol"), [],
+        "accept these RPCs only if the metadata KEY has this value", metavar="PROTOCOL[,PROTOCOL...]:KEY=VALUE")
+
+
+def _add_metrics_flags(add: Callable[..., object]) -> None:
+    add("allow-metrics", boolean, True, "serve Prometheus metrics")
+    add("allow-cpu-metrics", boolean, True, "publish CPU metrics")
+    add("allow-gpu-metrics", boolean, True, "publish GPU metrics")
+    add("metrics-address", str, "", "address to listen on; by default that of HTTP")
+    add("metrics-port", integer, None, "metrics port; default 8002")
+    add("metrics-config", flag_values.metrics_setting, [],
+        "a setting of the metrics, such as summary_latencies=true; may be repeated")
+
+
+def _add_openai_flags(add: Callable[..., object]) -> None:
+    add("allow-openai", boolean, True, "serve OpenAI's API")
+    add("openai-address", str, "", "address to listen on if --openai-port is set; by default that of HTTP")
+    add("openai-port", integer, None, "port of OpenAI's API; by default the HTTP port, under /v1")
+    add("openai-api-key", str, "", "require this key from users of OpenAI's API", metavar="KEY")
+    add("default-max-tokens", flag_values.positive("default-max-tokens"), OpenAiOptions().default_max_tokens,
+        "the max_tokens of requests to OpenAI's API that set none", metavar="N")
 
 
 def _add_ray_flags(add: Callable[..., object]) -> None:
-    add("--ray", action="store_true")
-    add("--address", metavar="ADDRESS")
-    add("--replicas", type=flag_values.positive("replicas"), metavar="N")
-    add("--every-node", action="store_true")
+    add("ray", None, None, "serve with Ray Serve: every replica is a whole server")
+    add("address", str, None, "with --ray: the Ray cluster, such as auto or HOST:6379; by default one is started",
+        metavar="ADDRESS")
+    add("replicas", flag_values.positive("replicas"), None, "with --ray: the number of servers; default 1", metavar="N")
+    add("every-node", None, None, "with --ray: listen on every node, not only on the head node")
+# fmt: on
 
 
 def warnings(options: argparse.Namespace) -> list[str]:
