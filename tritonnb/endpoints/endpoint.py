@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -20,12 +19,13 @@ class Transport(Protocol):
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
 
 
-class Endpoint(ABC):
+class Endpoint:
     """An endpoint of an engine, on the running event loop.
 
     Parameters
     ----------
     host : str
+    transport : Transport
 
     Attributes
     ----------
@@ -33,14 +33,10 @@ class Endpoint(ABC):
         Set by `start`.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, transport: Transport) -> None:
         self.host = host
         self.port = 0
-        self._transport: Transport
-
-    @abstractmethod
-    def make_transport(self) -> Transport:
-        """Make the server that listens."""
+        self._transport = transport
 
     async def start(self, port: int = 0) -> None:
         """Listen on a port; on any free one if it is 0.
@@ -52,7 +48,6 @@ class Endpoint(ABC):
         InvalidArgumentError
             If an option is invalid.
         """
-        self._transport = self.make_transport()
         self.port = await self._transport.start(self.host, port)
 
     async def stop(self, drain: float) -> None:

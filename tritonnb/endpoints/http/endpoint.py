@@ -10,7 +10,7 @@ from typing import Any
 
 from tornado import httputil
 
-from tritonnb.endpoints.endpoint import Endpoint, Transport
+from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.application import make_application
 from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServices
@@ -36,24 +36,16 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
-        super().__init__(host)
-        self.engine = engine
-        self.options = options
+        super().__init__(host, HttpServer(self, max_body_size=options.max_body_size, reuse_port=options.reuse_port))
         self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.has_openai = openai is not None
-        others = []
-        if openai is not None:
-            others = rules(engine, options.max_input_size, self.admission, openai)
+        others = [] if openai is None else rules(engine, options.max_input_size, self.admission, openai)
         self.application = ApplicationDelegate(make_application(engine, options.max_input_size, others))
         reader = RequestReader(engine.shared_memory, options.max_input_size, HttpRequestCache())
         self.services = InferenceServices(
             engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size
         )
-
-    def make_transport(self) -> Transport:
-        """Make the HTTP server."""
-        return HttpServer(self, max_body_size=self.options.max_body_size, reuse_port=self.options.reuse_port)
 
     @property
     def url(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tornado import web
 
-from tritonnb.endpoints.endpoint import Endpoint, Transport
+from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
 from tritonnb.endpoints.http.options import HttpOptions
@@ -29,10 +29,8 @@ class MetricsEndpoint(Endpoint):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: MetricsOptions, http: HttpOptions) -> None:
-        super().__init__(host)
         self.families = Families(engine, options)
-        self._http = http
-        self._application = web.Application(
+        application = web.Application(
             default_handler_class=_Metrics,
             default_handler_args={
                 "engine": engine,
@@ -41,11 +39,8 @@ class MetricsEndpoint(Endpoint):
             },
             log_function=lambda handler: None,
         )
-
-    def make_transport(self) -> Transport:
-        """Make the HTTP server."""
-        max_body_size = min(_MAX_BODY, self._http.max_body_size)
-        return HttpServer(ApplicationDelegate(self._application), max_body_size=max_body_size)
+        max_body_size = min(_MAX_BODY, http.max_body_size)
+        super().__init__(host, HttpServer(ApplicationDelegate(application), max_body_size=max_body_size))
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tornado import routing, web
 
-from tritonnb.endpoints.endpoint import Endpoint, Transport
+from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RawPath
@@ -62,13 +62,7 @@ class OpenAiEndpoint(Endpoint):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: OpenAiOptions, http: HttpOptions) -> None:
-        super().__init__(host)
-        self._options = http
         routes = rules(engine, http.max_input_size, Admission(http, host), options)
-        self._application = web.Application(routes, log_function=lambda handler: None)
-
-    def make_transport(self) -> Transport:
-        """Make the HTTP server."""
-        options = self._options
-        max_body_size = min(options.max_input_size, options.max_body_size)
-        return HttpServer(ApplicationDelegate(self._application), max_body_size=max_body_size)
+        application = web.Application(routes, log_function=lambda handler: None)
+        max_body_size = min(http.max_input_size, http.max_body_size)
+        super().__init__(host, HttpServer(ApplicationDelegate(application), max_body_size=max_body_size))

@@ -117,10 +117,6 @@ class HttpServer:
         self.heads = HeadCache()
         self.max_body_size = max_body_size
         self.connections: set[Http1Connection] = set()
-        self.loop = asyncio.get_running_loop()
-        self.written: asyncio.Future[None] = self.loop.create_future()
-        self.written.set_result(None)
-        self.busy_poller = BusyPoller(self.loop)
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
         self._server: asyncio.Server
@@ -138,6 +134,10 @@ class HttpServer:
         OSError
             If the port is taken.
         """
+        self.loop = asyncio.get_running_loop()
+        self.written: asyncio.Future[None] = self.loop.create_future()
+        self.written.set_result(None)
+        self.busy_poller = BusyPoller(self.loop)
         self._server, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
         self._sweep()
         return port
