@@ -7,25 +7,23 @@ without ``sampling_parameters`` gets the sampling parameters as request paramete
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import functools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, FP64, DataType
-from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
-from tritonnb.endpoints.openai.errors import OpenAiError, from_triton
+from tritonnb.endpoints.http.handlers.inference import PendingRequests
+from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.requests import GenerationRequest
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.telemetry.tracing import Trace
 
 #: Inputs that ask a model for additional outputs.
 _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
@@ -161,77 +159,6 @@ class Choice:
         self.completion_tokens = self.completion_tokens if other.completion_tokens is None else other.completion_tokens
 
 
-class PendingRequests:
-    """The inference requests of one client in flight.
-
-    Parameters
-    ----------
-    served : ServedModel
-    make : callable
-        Makes the requests, whose responses are passed to its argument.
-    """
-
-    def __init__(self, served: ServedModel, make: Callable[[Respond], list[InferRequest]]) -> None:
-        self._requests = make(self._on_response)
-        self._indexes = {request: index for index, request in enumerate(self._requests)}
-        self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
-        self._traces: dict[InferRequest, Trace | None] = {}
-        self._served = served
-
-    def submit(self, trace: Callable[[], Trace | None]) -> None:
-        """Send the requests to the model.
-
-        Parameters
-        ----------
-        trace : callable
-            Returns the trace of a request, which ends with its last response; None if it is not traced.
-
-        Raises
-        ------
-        OpenAiError
-            If one is rejected; the others are cancelled.
-        """
-        try:
-            for request in self._requests:
-                self._traces[request] = trace()
-                self._served.submit(request, self._traces[request])
-        except TritonError as error:
-            self.cancel()
-            raise from_triton(error) from None
-
-    def cancel(self) -> None:
-        """Cancel the requests that are not complete."""
-        for request in list(self._indexes):
-            if request.accepted_by is not None:
-                request.cancel()
-
-    async def responses(self) -> AsyncIterator[tuple[int, InferResponse]]:
-        """Yield each response with the index of its request, until all requests are complete.
-
-        Raises
-        ------
-        OpenAiError
-            If a request fails; the others are cancelled.
-        """
-        running = len(self._requests)
-        while running:
-            index, response = await self._responses.get()
-            if response.error is not None:
-                self.cancel()
-                raise from_triton(response.error)
-            running -= response.final
-            yield index, response
-
-    def _on_response(self, request: InferRequest, response: InferResponse) -> None:
-        index = self._indexes[request]
-        if response.final:
-            del self._indexes[request]
-            started = self._traces.pop(request, None)
-            if started is not None:
-                started.finish()
-        self._responses.put_nowait((index, response))
-
-
 class Generations(PendingRequests):
     """The generations of one client.
 
@@ -249,12 +176,12 @@ class Generations(PendingRequests):
 
     def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> None:
         super().__init__(served, functools.partial(generation_requests, served, asked, prompts))
-        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self._requests]
-        self.choices = [Choice(index) for index in range(len(self._requests))]
+        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self.requests]
+        self.choices = [Choice(index) for index in range(len(self.requests))]
 
     async def deltas(self) -> AsyncIterator[Choice]:
-        """Yield the addition of each response to its choice, until all choices are complete; errors as `responses`."""
-        async for index, response in self.responses():
+        """Yield the addition of each response to its choice, until all choices are complete; errors as `successes`."""
+        async for index, response in self.successes():
             delta = self._read(index, response)
             self.choices[index].add(delta)
             if delta.text or delta.finish_reason:

@@ -16,12 +16,12 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
-from tritonnb.core.json_types import Json, JsonDict
+from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.http.admission import Admission
-from tritonnb.endpoints.http.handlers.metadata import Handler
+from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
-from tritonnb.endpoints.openai.generation import Generations, PendingRequests, embedding_request, embeds, generates
+from tritonnb.endpoints.openai.generation import Generations, embedding_request, embeds, generates
 from tritonnb.endpoints.openai.requests import (
     EmbeddingRequest,
     GenerationRequest,
@@ -34,7 +34,6 @@ from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.telemetry.tracing import Trace
 
 _ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
@@ -52,8 +51,8 @@ def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
 
     Raises
     ------
-    OpenAiError
-        If the template is not valid, or fails.
+    OpenAiError, TritonError
+        If the template fails, or is not valid.
 
     Examples
     --------
@@ -67,8 +66,6 @@ def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
         return template.render(messages)
     except InvalidArgumentError as error:
         raise OpenAiError(f"the chat template failed: {error.message}", "messages") from None
-    except TritonError as error:
-        raise from_triton(error) from None
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class AccessRules:
             )
 
 
-class OpenAiHandler(Handler):
+class OpenAiHandler(InferenceHandler):
     """The base class: access rules, and errors in OpenAI's form."""
 
     def initialize(  # type: ignore[override]
@@ -159,20 +156,13 @@ class OpenAiHandler(Handler):
 
         Raises
         ------
-        OpenAiError
+        OpenAiError, TritonError
             If it is not ready.
         """
         try:
             return self.engine.model(name)
         except NotFoundError:
             raise unknown_model(name) from None
-        except TritonError as error:
-            raise from_triton(error) from None
-
-    def trace(self, model: str) -> Trace | None:
-        """Return the trace of a request to a model, if requests are traced."""
-        tracer = self.engine.tracer
-        return tracer.sample(model, self.request.headers) if tracer.active else None
 
     def listed(self) -> list[str]:
         """Return the names of the models that this API can use."""
@@ -201,26 +191,7 @@ class ModelHandler(OpenAiHandler):
 
 
 class _Inference(OpenAiHandler):
-    """The base class of handlers that run a model.
-
-    Requests of a disconnected client are cancelled; an invalid request is an event of the model that it names.
-    """
-
-    _pending: PendingRequests | None = None
-    _is_disconnected = False
-
-    def submit(self, pending: PendingRequests, trace: Callable[[], Trace | None]) -> None:
-        """Send requests to their model."""
-        self._pending = pending
-        pending.submit(trace)
-        if self._is_disconnected:
-            pending.cancel()
-
-    def on_connection_close(self) -> None:
-        """Cancel the generations of a client that has disconnected (Tornado's interface)."""
-        self._is_disconnected = True
-        if self._pending is not None:
-            self._pending.cancel()
+    """The base class of handlers that run a model: an invalid request is an event of the model that it names."""
 
     def write_error(self, status_code: int, **details: Any) -> None:
         """Respond with the exception that was raised (Tornado's interface)."""
@@ -238,10 +209,6 @@ class _Inference(OpenAiHandler):
             return self.engine.model(json.loads(self.request.body)["model"])
         except (ValueError, RecursionError, TypeError, KeyError, TritonError):
             return None
-
-    def on_finish(self) -> None:
-        """Called when the response is complete (Tornado's interface)."""
-        self._pending = None  # its requests refer to this handler
 
 
 class _Generation(_Inference):
@@ -274,10 +241,10 @@ class _Generation(_Inference):
                         self._write_event(chunk)
                 self._write_event(form.chunk(delta))
                 await self.flush()
-        except OpenAiError as error:
+        except TritonError as error:
             if not begun:
                 raise
-            self._write_event(error.body())
+            self._write_event(from_triton(error).body())
         else:
             if include_usage:
                 self._write_event(form.usage_chunk(generations.choices))
@@ -321,9 +288,9 @@ class EmbeddingsHandler(_Inference):
             served, lambda respond: [embedding_request(served, text, respond) for text in asked.texts]
         )
         self.submit(requests, lambda: None)
-        vectors = {index: response async for index, response in requests.responses() if not response.empty}
+        vectors = {index: response async for index, response in requests.successes() if not response.empty}
         if len(vectors) < len(asked.texts):
-            raise from_triton(TritonError("the model sent no response"))
+            raise TritonError("the model sent no response")
         data = [_embedding(asked, index, vectors[index]) for index in sorted(vectors)]
         # The models do not count tokens.
         usage = {"prompt_tokens": 0, "total_tokens": 0}
@@ -339,7 +306,7 @@ class UnknownRouteHandler(OpenAiHandler):
         raise web.HTTPError(HTTPStatus.NOT_FOUND)
 
 
-def _embedding(asked: EmbeddingRequest, index: int, response: InferResponse) -> JsonDict:
+def _embedding(asked: EmbeddingRequest, index: int, response: InferResponse) -> Json:
     vector = np.ascontiguousarray(response.outputs[0].array, "<f4").reshape(-1)
     if asked.dimensions not in (None, len(vector)):
         raise OpenAiError(

@@ -10,9 +10,7 @@ Implements the generate extension as Triton's server does.
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
 from dataclasses import dataclass
 
 from tornado.iostream import StreamClosedError
@@ -20,7 +18,8 @@ from tornado.iostream import StreamClosedError
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http import json_fields, json_reader
-from tritonnb.endpoints.http.handlers.metadata import Handler, error_body
+from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
+from tritonnb.endpoints.http.handlers.metadata import error_body
 from tritonnb.endpoints.http.infer_request import custom_parameter
 from tritonnb.endpoints.http.infer_response import write_parameter
 from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
@@ -28,7 +27,6 @@ from tritonnb.endpoints.request_rules import version_number
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.telemetry.tracing import Trace
 
 _ID = "id"
 _NESTED = "parameters"
@@ -170,7 +168,7 @@ def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-class GenerateHandler(Handler):
+class GenerateHandler(InferenceHandler):
     """``/v2/models/M[/versions/V]/generate`` and ``.../generate_stream``."""
 
     def initialize(  # type: ignore[override]
@@ -179,75 +177,48 @@ class GenerateHandler(Handler):
         """Store the arguments of the route (Tornado's interface)."""
         super().initialize(engine, max_input_size)
         self._streaming = streaming
-        self._responses: asyncio.Queue[InferResponse | None] = asyncio.Queue()
-        self._served: ServedModel | None = None
-        self._request: InferRequest | None = None
-        self._trace: Trace | None = None
 
     async def post(self, model: str, version: str | None = None) -> None:
         """Run an inference; the status is that of the first response."""
-        served = self._served = self.engine.model(model, version_number(version))
-        if self.engine.tracer.active:
-            self._trace = self.engine.tracer.sample(model, self.request.headers)
+        served = self.engine.model(model, version_number(version))
+        trace = self.trace(model)
         try:
-            request = self._request = self._read(served)
+            pending = PendingRequests(served, lambda respond: [self._read(served, respond)])
         except TritonError as error:
             served.report_refusal(error)
             raise
-        served.submit(request, self._trace)
+        self.submit(pending, lambda: trace)
         try:
-            await (self._stream(request) if self._streaming else self._respond_once(request))
+            await (self._stream(pending) if self._streaming else self._respond_once(pending))
         except StreamClosedError:  # the client has disconnected, which may not have been reported yet
             self.on_connection_close()
 
-    def _read(self, served: ServedModel) -> InferRequest:
+    def _read(self, served: ServedModel, respond: Respond) -> InferRequest:
         if self.request.headers.get("Content-Encoding", "identity") != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
-        return read_generate_request(
-            served.spec, served.version, self.request.body, self.max_input_size, self._on_response
-        )
+        return read_generate_request(served.spec, served.version, self.request.body, self.max_input_size, respond)
 
-    def on_connection_close(self) -> None:
-        """Called when the client has disconnected (Tornado's interface)."""
-        if self._request is not None:
-            self._request.cancel()
-        self._responses.put_nowait(None)
-
-    def on_finish(self) -> None:
-        """Called when the response is complete (Tornado's interface)."""
-        self._request = None  # a refused request and this handler would form a reference cycle
-        if self._trace is not None:
-            self._trace.stamp("HTTP_SEND_END", time.monotonic_ns())
-            self._trace.finish()
-
-    def _on_response(self, request: InferRequest, response: InferResponse) -> None:
-        if not response.empty:
-            self._responses.put_nowait(response)
-        if response.final:
-            self._request = None
-            self._responses.put_nowait(None)
-
-    async def _respond_once(self, request: InferRequest) -> None:
-        responses: list[InferResponse] = []
-        while (response := await self._responses.get()) is not None:
-            responses.append(response)
+    async def _respond_once(self, pending: PendingRequests) -> None:
+        responses = [response async for _, response in pending.responses() if not response.empty]
         if responses and responses[0].error is not None:
             raise responses[0].error.fresh()
         if len(responses) != 1:
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:
-            self.write(write_generate_response(request, responses[0]))
+            self.write(write_generate_response(pending.requests[0], responses[0]))
         await self.flush()  # chunked, as on Triton
 
-    async def _stream(self, request: InferRequest) -> None:
-        response = await self._responses.get()
-        if response is not None and response.error is not None:
-            self.set_status(response.error.status.http)
+    async def _stream(self, pending: PendingRequests) -> None:
         self.set_header("Content-Type", _EVENTS)
-        while response is not None:
-            self.write(b"data: %s\n\n" % _event(request, response))
+        begun = False
+        async for _, response in pending.responses():
+            if response.empty:
+                continue
+            if response.error is not None and not begun:
+                self.set_status(response.error.status.http)
+            begun = True
+            self.write(b"data: %s\n\n" % _event(pending.requests[0], response))
             await self.flush()
-            response = await self._responses.get()
         await self.flush()  # sends the head if there was no response
 
 

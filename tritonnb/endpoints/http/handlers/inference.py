@@ -1,0 +1,124 @@
+"""Inferences in a handler: their requests, responses and traces, and the end of both when the client disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.messages import InferRequest, InferResponse, Respond
+from tritonnb.endpoints.http.handlers.metadata import Handler
+from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.telemetry.tracing import Trace
+
+
+class PendingRequests:
+    """The inference requests of one client in flight.
+
+    Parameters
+    ----------
+    served : ServedModel
+    make : callable
+        Makes the requests, whose responses are passed to its argument.
+
+    Attributes
+    ----------
+    requests : list of InferRequest
+    """
+
+    def __init__(self, served: ServedModel, make: Callable[[Respond], list[InferRequest]]) -> None:
+        self._served = served
+        self.requests = make(self._on_response)
+        self._indexes = {request: index for index, request in enumerate(self.requests)}
+        self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
+
+    def submit(self, trace: Callable[[], Trace | None]) -> None:
+        """Send the requests to the model.
+
+        Parameters
+        ----------
+        trace : callable
+            Returns the trace of a request; None if it is not traced.
+
+        Raises
+        ------
+        TritonError
+            If one is rejected; the others are cancelled.
+        """
+        try:
+            for request in self.requests:
+                self._served.submit(request, trace())
+        except TritonError:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Cancel the requests that are not complete."""
+        for request in list(self._indexes):
+            if request.accepted_by is not None:
+                request.cancel()
+
+    async def responses(self) -> AsyncIterator[tuple[int, InferResponse]]:
+        """Yield each response with the index of its request, until all requests are complete."""
+        running = len(self.requests)
+        while running:
+            index, response = await self._responses.get()
+            running -= response.final
+            yield index, response
+
+    async def successes(self) -> AsyncIterator[tuple[int, InferResponse]]:
+        """Yield the same responses.
+
+        Raises
+        ------
+        TritonError
+            If a request fails; the others are cancelled.
+        """
+        async for index, response in self.responses():
+            if response.error is not None:
+                self.cancel()
+                raise response.error.fresh()
+            yield index, response
+
+    def _on_response(self, request: InferRequest, response: InferResponse) -> None:
+        index = self._indexes[request]
+        if response.final:
+            del self._indexes[request]
+        self._responses.put_nowait((index, response))
+
+
+class InferenceHandler(Handler):
+    """The base class of handlers that run a model; requests of a disconnected client are cancelled."""
+
+    _pending: PendingRequests | None = None
+    _is_disconnected = False
+    _traces: tuple[Trace, ...] = ()
+
+    def trace(self, model: str) -> Trace | None:
+        """Return the trace of a request to a model, which ends with the response; None if it is not traced."""
+        tracer = self.engine.tracer
+        trace = tracer.sample(model, self.request.headers) if tracer.active else None
+        if trace is not None:
+            self._traces += (trace,)
+        return trace
+
+    def submit(self, pending: PendingRequests, trace: Callable[[], Trace | None]) -> None:
+        """Send requests to their model."""
+        self._pending = pending
+        pending.submit(trace)
+        if self._is_disconnected:
+            pending.cancel()
+
+    def on_connection_close(self) -> None:
+        """Cancel the requests of a client that has disconnected (Tornado's interface)."""
+        self._is_disconnected = True
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def on_finish(self) -> None:
+        """Called when the response is complete (Tornado's interface)."""
+        self._pending = None  # its requests refer to this handler
+        for trace in self._traces:
+            trace.stamp("HTTP_SEND_END", time.monotonic_ns())
+            trace.finish()
