@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from tritonnb.core.json_types import Json
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_common(parser: argparse.ArgumentParser, repository: str) -> None:
-    parser.add_argument("--model-repository", required=True, metavar="PATH", help=repository)
+    parser.add_argument("--model-repository", dest="repository", required=True, metavar="PATH", help=repository)
     parser.add_argument("--name", default="tritonnb", help="of what is created (default %(default)s)")
     parser.add_argument("--replicas", type=int, default=2, help="the number of servers (default %(default)s)")
 
@@ -67,24 +68,13 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
     add("--gpus", type=int, default=0, help="of each replica (default %(default)s)")
     add("--sequence-header", default="", metavar="NAME", help="a proxy sends equal values of this header to one pod")
     add("--ingress", default="envoy", choices=("envoy", "nginx"), help="that proxy (default %(default)s)")
-    add("--server-flag", action="append", default=[], metavar="FLAG", help="a further flag of the server")
+    add("--server-flag", dest="arguments", action="append", default=[], metavar="FLAG",
+        help="a further flag of the server")  # fmt: skip
 
 
 def _documents(options: argparse.Namespace) -> list[Json]:
     if options.target == "ray":
-        config = serve_config(options.model_repository, options.name, replicas=options.replicas)
+        config = serve_config(options.repository, options.name, replicas=options.replicas)
         return [ray_service(config, options.name, options.claim, options.replicas)] if options.kuberay else [config]
-    workload = Workload(
-        options.model_repository,
-        options.name,
-        options.replicas,
-        options.max_replicas,
-        options.image,
-        options.cpus,
-        options.memory,
-        options.gpus,
-        options.server_flag,
-        options.sequence_header,
-        options.ingress,
-    )
+    workload = Workload(**{field.name: getattr(options, field.name) for field in fields(Workload)})
     return kubernetes(workload) if options.target == "kubernetes" else kserve(workload)
