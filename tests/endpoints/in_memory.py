@@ -21,7 +21,7 @@ from tritonnb.endpoints.grpc.transport.framing import HeaderBlocks
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.request_reader import HttpRequestCache, RequestReader
+from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
 from tritonnb.model_config.schema import ModelSpec
@@ -153,9 +153,8 @@ class Endpoints:
         if not caches:
             self._http.heads = HeadCache(limit=0)
             shared_memory = self.models.shared_memory
-            endpoint.services.reader = RequestReader(shared_memory, http.max_input_size, HttpRequestCache(limit=0))
-            if endpoint.admission.host_origin_check is not None:
-                endpoint.admission.host_origin_check._accepted = BoundedCache(limit=0)
+            endpoint.services.reader = RequestReader(shared_memory, http.max_input_size, limit=0)
+            endpoint.admission._accepted = BoundedCache(limit=0)
 
     def connect_http(self) -> Connection:
         """Open an HTTP connection."""

@@ -15,7 +15,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.request_reader import HttpRequestCache, header_length
+from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory, SystemPart
 
@@ -157,14 +157,14 @@ def test_size_of_raw_request_is_limited() -> None:
 # --- requests that were read before ------------------------------------------------------------------
 
 
-def make_cache(document: Any, tail: bytes) -> tuple[HttpRequestCache, bytes, int]:
-    cache = HttpRequestCache()
+def make_reader(document: Any, tail: bytes) -> tuple[RequestReader, bytes, int]:
     data, length = body(document, tail)
     shared_memory: Any = SimpleNamespace(part=lambda name, offset, size: SystemPart(memoryview(bytes(size))))
     request, response_format = read_request(TWO, 1, data, length, 1 << 20, shared_memory, discard_response)
+    reader = RequestReader(shared_memory, 1 << 20)
     for _ in range(2):
-        cache.store(MODEL, data, length, request, response_format)
-    return cache, data, length
+        reader.store(MODEL, data, length, request, response_format)
+    return reader, data, length
 
 
 def test_cached_head_produces_the_same_request() -> None:
@@ -173,9 +173,9 @@ def test_cached_head_produces_the_same_request() -> None:
         "inputs": [binary("B", "INT32", [2, 3], 24), binary("A", "FP32", [2, 4], 32)],
         "outputs": [{"name": "OUT", "parameters": {"binary_data": True}}],
     }
-    cache, data, length = make_cache(document, bytes(56))
+    reader, data, length = make_reader(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    cached = cache.find(MODEL, changed, length, discard_response)
+    cached = reader.find(MODEL, changed, length, discard_response)
     assert cached is not None
     request, response_format = cached
     expected, expected_response_format = read_request(
@@ -221,14 +221,14 @@ def test_cached_head_produces_the_same_request() -> None:
     ids=["an id", "all JSON", "partly JSON", "empty in shared memory"],
 )
 def test_heads_with_further_headers_are_not_cached(document: Any, tail: bytes) -> None:
-    cache, data, length = make_cache(document, tail)
-    assert cache.find(MODEL, data, length, discard_response) is None
+    reader, data, length = make_reader(document, tail)
+    assert reader.find(MODEL, data, length, discard_response) is None
 
 
 def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
-    cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert cache.find(MODEL, data + b"x", length, discard_response) is None
-    assert cache.find(MODEL, data[:-1], length, discard_response) is None
+    reader, data, length = make_reader({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
+    assert reader.find(MODEL, data + b"x", length, discard_response) is None
+    assert reader.find(MODEL, data[:-1], length, discard_response) is None
 
 
 @pytest.mark.parametrize(
@@ -237,10 +237,10 @@ def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
     ids=["model", "version", "loaded again"],
 )
 def test_known_json_header_is_read_again_for_another_model(other: dict[str, Any]) -> None:
-    cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert cache.find(MODEL, data, length, discard_response) is not None
+    reader, data, length = make_reader({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
+    assert reader.find(MODEL, data, length, discard_response) is not None
     model: Any = SimpleNamespace(**{**vars(MODEL), **other})
-    assert cache.find(model, data, length, discard_response) is None
+    assert reader.find(model, data, length, discard_response) is None
 
 
 def test_response_format_is_read_from_parts() -> None:

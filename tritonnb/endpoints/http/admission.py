@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from tritonnb.endpoints.caches import BoundedCache
@@ -24,40 +24,6 @@ _ANY = ("", "0.0.0.0", "::")
 _MAX_ACCEPTED = 64
 _REMEDY = "HttpOptions.allowed_hosts adds others"
 _INVALID_IN_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
-
-
-class HostOriginCheck:
-    """A check of the ``Host`` and ``Origin`` headers of requests.
-
-    Parameters
-    ----------
-    bound : str
-        The address the server listens on. Unless it is a loopback address, numeric addresses are accepted; if it is
-        every address, so is this machine's name.
-    allowed : iterable of str
-        More host names to accept in both headers.
-    """
-
-    def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
-        self._names = {*_LOCAL, bound.lower(), *(name.lower() for name in allowed)}
-        self._numeric = bound not in _LOCAL
-        if bound in _ANY:
-            self._names.add(socket.gethostname().lower())
-        self._accepted = BoundedCache[str, bool](_MAX_ACCEPTED)  # Host headers, nearly always one
-
-    def refusal(self, host: str | None, origin: str | None) -> str | None:
-        """Return the reason why a request is refused; None if it is accepted."""
-        if host is not None and not self._accepted.get(host):
-            if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
-                return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
-            if self._accepted.admits(host):
-                self._accepted.store(host, True)
-        if origin is not None and not self._is_ours(_hostname(origin)):
-            return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
-        return None
-
-    def _is_ours(self, name: str | None) -> bool:
-        return name is not None and (name in self._names or (self._numeric and _is_numeric(name)))
 
 
 def _hostname(url: str) -> str | None:
@@ -78,6 +44,9 @@ def _is_numeric(name: str) -> bool:
 class Admission:
     """The checks that every request to an endpoint passes, whichever way it comes.
 
+    Unless the endpoint listens on a loopback address, numeric addresses are accepted as names of this machine; if it
+    listens on every address, so is its host name.
+
     Parameters
     ----------
     options : HttpOptions
@@ -85,17 +54,16 @@ class Admission:
         The address that the endpoint listens on; None, if that is not known, to accept all hosts and origins.
     routes : sequence of Route, optional
         The paths with the APIs that they belong to.
-
-    Attributes
-    ----------
-    host_origin_check : HostOriginCheck or None
-        None to accept all hosts and origins.
     """
 
     def __init__(self, options: HttpOptions, host: str | None, routes: Sequence[Route] = ROUTES) -> None:
-        self.host_origin_check: HostOriginCheck | None = None
-        if host is not None and not options.allow_foreign:
-            self.host_origin_check = HostOriginCheck(host, options.allowed_hosts)
+        bound = host or ""
+        self._accepts_foreign = host is None or options.allow_foreign
+        self._names = {*_LOCAL, bound.lower(), *(name.lower() for name in options.allowed_hosts)}
+        self._numeric = bound not in _LOCAL
+        if bound in _ANY:
+            self._names.add(socket.gethostname().lower())
+        self._accepted = BoundedCache[str, bool](_MAX_ACCEPTED)  # Host headers, nearly always one
         self._required = {api: (header, value) for api, header, value in options.restricted_api}
         self._routes = routes
 
@@ -109,8 +77,8 @@ class Admission:
         header : callable
             Returns the value of a header, or None.
         """
-        if self.host_origin_check is not None:
-            foreign = self.host_origin_check.refusal(header("Host"), header("Origin"))
+        if not self._accepts_foreign:
+            foreign = self._foreign(header("Host"), header("Origin"))
             if foreign is not None:
                 return foreign, JSON
         route = find_route(target, self._routes) if self._required else None
@@ -118,3 +86,17 @@ class Admission:
         if required is None or header(required[0]) == required[1]:
             return None
         return f"This API is restricted, expecting header '{required[0]}'", TEXT
+
+    def _foreign(self, host: str | None, origin: str | None) -> str | None:
+        """Return the reason if a host or an origin is not this machine."""
+        if host is not None and not self._accepted.get(host):
+            if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
+                return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
+            if self._accepted.admits(host):
+                self._accepted.store(host, True)
+        if origin is not None and not self._is_ours(_hostname(origin)):
+            return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
+        return None
+
+    def _is_ours(self, name: str | None) -> bool:
+        return name is not None and (name in self._names or (self._numeric and _is_numeric(name)))

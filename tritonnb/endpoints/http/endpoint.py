@@ -15,7 +15,7 @@ from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.application import make_application
 from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServices
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.request_reader import HttpRequestCache, RequestReader
+from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
 from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
@@ -42,7 +42,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         self.has_openai = openai is not None
         others = [] if openai is None else rules(engine, options.max_input_size, self.admission, openai)
         self.application = ApplicationDelegate(make_application(engine, options.max_input_size, others))
-        reader = RequestReader(engine.shared_memory, options.max_input_size, HttpRequestCache())
+        reader = RequestReader(engine.shared_memory, options.max_input_size)
         self.services = InferenceServices(
             engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size
         )

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from tornado import httputil
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_STATUS_LINES = {
-    200: b"HTTP/1.1 200 OK\r\n",
-    400: b"HTTP/1.1 400 Bad Request\r\n",
-    403: b"HTTP/1.1 403 Forbidden\r\n",
-    404: b"HTTP/1.1 404 Not Found\r\n",
-    500: b"HTTP/1.1 500 Internal Server Error\r\n",
-    501: b"HTTP/1.1 501 Not Implemented\r\n",
-    503: b"HTTP/1.1 503 Service Unavailable\r\n",
-}
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _BINARY_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
@@ -54,8 +46,9 @@ _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
 def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[str, ...] = ()) -> bytes:
     """Return a complete response: status line, headers, and body."""
-    lines = [*headers, f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
-    return _STATUS_LINES[status] + "\r\n".join(lines).encode() + body
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *headers]
+    lines += (f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", "")
+    return "\r\n".join(lines).encode() + body
 
 
 @dataclass(slots=True)
@@ -264,7 +257,8 @@ class HttpRequestHandler:
     """
 
     __slots__ = (
-        "_chunks", "_connection", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_services",
+        "_chunks", "_connection", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_refusal",
+        "_services",
     )  # fmt: skip
 
     def __init__(self, endpoint: HttpEndpoint, connection: object, exchange: Exchange) -> None:
@@ -275,6 +269,7 @@ class HttpRequestHandler:
         self._chunks: list[bytes | memoryview] = []
         self._delegate: MessageDelegate | None = None  # of a request that is not an inference
         self._inference_head: InferRoute | None = None
+        self._refusal = b""  # the response to a request that is refused
         self._received_ns = 0
 
     def headers_received(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
@@ -292,7 +287,7 @@ class HttpRequestHandler:
         refusal = endpoint.admission.refusal(start_line.path, headers.get)
         if refusal is not None:
             reason, content_type = refusal
-            self._delegate = _RefusingDelegate(self._exchange, reason, content_type)
+            self._refusal = response_bytes(403, content_type, error_body(reason))
             return
         match = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
         if match is None:
@@ -317,7 +312,7 @@ class HttpRequestHandler:
         """Called when a part of the body has arrived."""
         if self._delegate is not None:
             self._delegate.data_received(chunk)
-        else:
+        elif not self._refusal:
             self._chunks.append(chunk)
 
     def finish(self) -> None:
@@ -327,34 +322,14 @@ class HttpRequestHandler:
         elif self._inference_head is not None:
             chunks, self._chunks = self._chunks, []
             Inference(self._services, self._inference_head, self._exchange, self._received_ns).submit(chunks)
+        elif self._refusal:
+            self._exchange.respond(self._refusal)
 
     def on_connection_close(self) -> None:
         """Called when the client has disconnected before the request was complete."""
         if self._delegate is not None:
             self._delegate.on_connection_close()
         self._chunks.clear()  # a reference cycle may keep the delegate alive for a while, but not a large body
-
-
-class _RefusingDelegate:
-    """A delegate that reads a request to its end and refuses it with 403."""
-
-    def __init__(self, exchange: Exchange, reason: str, content_type: str) -> None:
-        self._exchange = exchange
-        self._reason = reason
-        self._content_type = content_type
-
-    def headers_received(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
-        """Ignore the rest of the request."""
-
-    def data_received(self, chunk: bytes) -> None:
-        """Ignore the rest of the request."""
-
-    def on_connection_close(self) -> None:
-        """Do nothing: no request was started."""
-
-    def finish(self) -> None:
-        """Called when the request is complete."""
-        self._exchange.respond(response_bytes(403, self._content_type, error_body(self._reason)))
 
 
 def _parse_head(match: re.Match[str], headers: LightHeaders, forward_pattern: re.Pattern[str] | None) -> InferRoute:

@@ -95,18 +95,44 @@ def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: Respo
     return all(tensor.datatype.itemsize and tensor.array.size for tensor in request.inputs.values())
 
 
-class HttpRequestCache:
-    """The cached requests of one endpoint.
+class RequestReader:
+    """A reader of requests that remembers the JSON of binary ones.
 
     Parameters
     ----------
+    shared_memory : SharedMemory
+        Of the engine.
+    max_input_size : int
+        ``--http-max-input-size``, in bytes.
     limit : int, optional
         The number of JSON headers that are stored.
     """
 
-    def __init__(self, limit: int = MAX_HEADS) -> None:
+    def __init__(self, shared_memory: SharedMemory, max_input_size: int, limit: int = MAX_HEADS) -> None:
+        self._shared_memory = shared_memory
+        self._max_input_size = max_input_size
         #: By model, version, and JSON.
         self._templates: BoundedCache[tuple[str, int, bytes], RequestTemplate] = BoundedCache(limit)
+
+    def read(
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
+    ) -> tuple[InferRequest, ResponseFormat]:
+        """Read and check a request whose first ``length`` bytes are JSON.
+
+        Raises
+        ------
+        TritonError
+            If the request is invalid; with Triton's text.
+        """
+        cached = self.find(served, body, length, respond)
+        if cached is not None:
+            return cached
+        request, response_format = read_request(
+            served.spec, served.version, body, length, self._max_input_size, self._shared_memory, respond
+        )
+        served.check(request)
+        self.store(served, body, length, request, response_format)
+        return request, response_format
 
     def find(
         self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
@@ -143,41 +169,3 @@ class HttpRequestCache:
             return  # some input is in JSON or in shared memory
         repeated = request.clone({}, discard_response)
         self._templates.store(key, RequestTemplate(served.spec, repeated, response_format, len(body), tuple(inputs)))
-
-
-class RequestReader:
-    """A caching reader of requests.
-
-    Parameters
-    ----------
-    shared_memory : SharedMemory
-        Of the engine.
-    max_input_size : int
-        ``--http-max-input-size``, in bytes.
-    cache : HttpRequestCache
-    """
-
-    def __init__(self, shared_memory: SharedMemory, max_input_size: int, cache: HttpRequestCache) -> None:
-        self._shared_memory = shared_memory
-        self._max_input_size = max_input_size
-        self._cache = cache
-
-    def read(
-        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
-    ) -> tuple[InferRequest, ResponseFormat]:
-        """Read and check a request whose first ``length`` bytes are JSON.
-
-        Raises
-        ------
-        TritonError
-            If the request is invalid; with Triton's text.
-        """
-        cached = self._cache.find(served, body, length, respond)
-        if cached is not None:
-            return cached
-        request, response_format = read_request(
-            served.spec, served.version, body, length, self._max_input_size, self._shared_memory, respond
-        )
-        served.check(request)
-        self._cache.store(served, body, length, request, response_format)
-        return request, response_format
