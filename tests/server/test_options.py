@@ -9,11 +9,11 @@ from typing import get_type_hints
 import pytest
 
 import tritonnb as tnb
-from tritonnb.client.array_requests import REQUEST_OPTIONS, make_request
+from tritonnb.client.array_requests import REQUEST_OPTIONS
 from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.server.options import EngineKeywords, KeywordsWithPort, inference_parameters
+from tritonnb.server.options import EngineKeywords, KeywordsWithPort
 
 
 def test_every_engine_option_is_a_keyword_of_the_same_type() -> None:
@@ -40,9 +40,3 @@ def test_inference_methods_show_the_request_options(method: str) -> None:
     parameters = inspect.signature(getattr(ModelHandle, method)).parameters
     assert REQUEST_OPTIONS.keys() < parameters.keys()
     assert parameters["tensors"].kind is inspect.Parameter.VAR_KEYWORD
-
-
-def test_request_options_have_the_types_and_defaults_of_a_request() -> None:
-    shown, used = inspect.signature(inference_parameters).parameters, inspect.signature(make_request).parameters
-    options = {name: (shown[name].annotation, shown[name].default) for name in REQUEST_OPTIONS}
-    assert options == {name: (used[name].annotation, used[name].default) for name in REQUEST_OPTIONS}

@@ -106,13 +106,14 @@ def request_of_call(
     chosen = {name: keywords.pop(name) for name in REQUEST_OPTIONS.keys() & keywords.keys()}
     if chosen:
         chosen = checked_options(spec.name, chosen)
-    return make_request(spec, version, {**((inputs and inputs[0]) or {}), **keywords}, **chosen)
+    return make_request(spec, version, *inputs, **keywords, **chosen)
 
 
 def make_request(
     spec: ModelSpec,
     version: int,
-    inputs: Mapping[str, npt.ArrayLike],
+    inputs: Mapping[str, npt.ArrayLike] | None = None,
+    /,
     *,
     id: str = "",
     outputs: Sequence[str] | None = None,
@@ -123,6 +124,7 @@ def make_request(
     sequence_start: bool = False,
     sequence_end: bool = False,
     copy: bool = True,
+    **tensors: npt.ArrayLike,
 ) -> InferRequest:
     """Return a request from NumPy arrays or nested lists, which the caller may change afterwards.
 
@@ -133,18 +135,18 @@ def make_request(
     InvalidArgumentError
         If the model does not have such an input, or an array has another datatype; lists are converted.
     """
-    tensors: dict[str, Tensor] = {}
-    for name, value in inputs.items():
+    converted: dict[str, Tensor] = {}
+    for name, value in {**(inputs or {}), **tensors}.items():
         tensor_spec = spec.inputs.get(name)
         if tensor_spec is None:
             raise InvalidArgumentError(
                 f"unexpected inference input '{name}' for model '{spec.name}': "
                 f"it has {', '.join(map(repr, spec.inputs))}"
             )
-        tensors[name] = Tensor(name, tensor_spec.datatype, _from_numpy(spec.name, tensor_spec, value, copy))
+        converted[name] = Tensor(name, tensor_spec.datatype, _from_numpy(spec.name, tensor_spec, value, copy))
     request = InferRequest(
         spec.name,
-        tensors,
+        converted,
         discard_response,
         model_version=version,
         id=id,

@@ -49,39 +49,33 @@ class BackgroundServer:
     listen : ListenOptions
     replaces : BackgroundServer, optional
         Stopped first; it continues if this one cannot start.
+
+    Attributes
+    ----------
+    engine : Engine
+        Used only on the server's event loop (`call`, `run`).
+    endpoints : Endpoints
+        The endpoints and their ports.
+    submitter : Submitter
+        Submits requests of this process.
     """
 
     def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
         self._background = BackgroundLoop()
-        self._engine = Engine(options)
-        self._submitter = Submitter(self._engine, self._background)
-        self._endpoints = Endpoints()
-        self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
+        self.engine = Engine(options)
+        self.submitter = Submitter(self.engine, self._background)
+        self.endpoints = Endpoints()
+        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
         try:
             if replaces is not None:
-                self.run(_probe_startup(self._engine, listen.on_free_ports(replaces.endpoints)))
+                self.run(_probe_startup(self.engine, listen.on_free_ports(replaces.endpoints)))
                 replaces._background.stopped_text = REPLACED
                 replaces.stop()
             report = _Progress(self._loading_text, REPORT_LOADING_AFTER_S).report
-            self._background.run(_start(self._engine, self._endpoints, listen), report=report)
+            self._background.run(_start(self.engine, self.endpoints, listen), report=report)
         except BaseException:
             self.stop()
             raise
-
-    @property
-    def engine(self) -> Engine:
-        """The engine; used only on the server's event loop (`call`, `run`)."""
-        return self._engine
-
-    @property
-    def endpoints(self) -> Endpoints:
-        """The endpoints and their ports."""
-        return self._endpoints
-
-    @property
-    def submitter(self) -> Submitter:
-        """Submits requests of this process."""
-        return self._submitter
 
     @property
     def alive(self) -> bool:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy.typing as npt
 
-from tritonnb.client.array_requests import Outputs, request_of_call
+from tritonnb.client.array_requests import Outputs, make_request, request_of_call
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
-from tritonnb.core.failures import shorten_traceback, with_short_traceback
+from tritonnb.core.failures import shorten_traceback, with_short_tracebacks
 from tritonnb.core.json_types import ModelMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.server.config_handle import ConfigHandle
 from tritonnb.server.inference import infer, infer_async
-from tritonnb.server.options import inference_parameters, with_parameters_of
+from tritonnb.server.options import with_parameters_of
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 @extensible
+@with_short_tracebacks
 class ModelHandle:
     """A model of a running server.
 
@@ -78,14 +79,12 @@ class ModelHandle:
         """The server of the model."""
         return self._server
 
-    @with_parameters_of(inference_parameters)
-    @with_short_traceback
+    @with_parameters_of(make_request)
     def __call__(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
         return self.infer(*inputs, **options)
 
-    @with_parameters_of(inference_parameters)
-    @with_short_traceback
+    @with_parameters_of(make_request)
     def infer(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference and wait for it.
 
@@ -122,7 +121,7 @@ class ModelHandle:
         """
         return self._single(infer(self._server.submitter, self._request(inputs, options)))
 
-    @with_parameters_of(inference_parameters)
+    @with_parameters_of(make_request)
     def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
         """Like `infer`, for code in an event loop.
 
@@ -165,8 +164,7 @@ class ModelHandle:
             shorten_traceback(error)
             raise
 
-    @with_parameters_of(inference_parameters)
-    @with_short_traceback
+    @with_parameters_of(make_request)
     def infer_all(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> list[Outputs]:
         """Like `infer`, for decoupled models: return a list of all responses.
 
@@ -182,7 +180,6 @@ class ModelHandle:
         """True if the model is loaded and its instances are ready (``is_ready`` of a Python model)."""
         return self._server.run(self._server.engine.model_ready(self.name, self.version))
 
-    @with_short_traceback
     def metadata(self) -> ModelMetadata:
         """Return the model metadata of the v2 protocol.
 
@@ -193,7 +190,6 @@ class ModelHandle:
         """
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
-    @with_short_traceback
     def stats(self) -> StatisticsEntry:
         """Return the entry of this model (by default its latest version) in the statistics extension.
 
@@ -211,7 +207,6 @@ class ModelHandle:
         """The configuration of the model, to read, change and apply; all versions share it."""
         return ConfigHandle(self._server, self.name)
 
-    @with_short_traceback
     def reload(self) -> None:
         """Load the model again from its files; the old copy serves until the new one is ready.
 
@@ -226,7 +221,6 @@ class ModelHandle:
         """
         self._server.load(self.name, force=True)
 
-    @with_short_traceback
     def unload(self) -> None:
         """Stop accepting requests for the model, and free it when the accepted ones are answered.
 
@@ -266,7 +260,6 @@ class ModelHandle:
         """Return the reason why the model failed to load; empty if it is served."""
         return self._server.call(self._server.engine.table.failure, self.name)
 
-    @with_short_traceback
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """Return the configuration that the model would run; nothing is changed.
 

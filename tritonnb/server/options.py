@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from os import PathLike
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
-
-import numpy.typing as npt
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import ParameterValue
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -79,24 +76,6 @@ class KeywordsWithPort(ServerKeywords, total=False):
     port: int | None
 
 
-def inference_parameters(
-    inputs: Mapping[str, npt.ArrayLike] | None = None,
-    /,
-    *,
-    id: str = "",
-    outputs: Sequence[str] | None = None,
-    parameters: Mapping[str, ParameterValue] | None = None,
-    priority: int = 0,
-    timeout_us: int = 0,
-    sequence_id: int | str = 0,
-    sequence_start: bool = False,
-    sequence_end: bool = False,
-    copy: bool = True,
-    **tensors: npt.ArrayLike,
-) -> None:
-    """Declare the parameters of every method of `ModelHandle` that runs an inference."""
-
-
 def with_keywords(keywords: type, *defaults: type) -> Callable[[F], F]:
     """Show the keywords of a TypedDict in the signature of a function, in place of ``**options``.
 
@@ -136,21 +115,21 @@ def with_keywords(keywords: type, *defaults: type) -> Callable[[F], F]:
 
 
 def with_parameters_of(
-    pattern: Callable[P, None],
+    pattern: Callable[Concatenate[Any, Any, P], object],
 ) -> Callable[[Callable[Concatenate[S, ...], T]], Callable[Concatenate[S, P], T]]:
-    """Give a method, which takes ``*args`` or ``**options``, the parameters of another function after ``self``.
+    """Give a method, which takes ``*args`` or ``**options``, the parameters of another function after its first two.
 
     Examples
     --------
     >>> import inspect
-    >>> def pattern(inputs=None, /, *, id=""): ...
+    >>> def pattern(spec, version, inputs=None, /, *, id=""): ...
     >>> class Model:
     ...     @with_parameters_of(pattern)
     ...     def infer(self, inputs=None, /, **options): ...
     >>> inspect.signature(Model.infer)
     <Signature (self, inputs=None, /, *, id='')>
     """
-    parameters = inspect.signature(pattern).parameters.values()
+    _, _, *parameters = inspect.signature(pattern).parameters.values()
 
     def decorate(method: Callable[Concatenate[S, ...], T]) -> Callable[Concatenate[S, P], T]:
         signature = inspect.signature(method)
