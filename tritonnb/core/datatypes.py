@@ -14,7 +14,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,6 @@ class TensorType:
         return f"{self.datatype.name}{list(self.dims)}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DataType:
     """A tensor datatype. There is one object for each datatype, so they are compared by identity.
 
@@ -96,22 +95,39 @@ class DataType:
     ('TYPE_FP32', (3, -1))
     """
 
-    name: str
-    config_name: str
-    number: int
-    numpy: np.dtype[np.generic]
-    itemsize: int
-    variable_size: bool
-    json: JsonForm
-    contents: str
-    onnx: str
-    torch: str
-    in_torchscript: bool
-    classifiable: bool
-    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None
-    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None
-    bit_pattern: bool
-    values_dtype: np.dtype[np.generic]
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        numpy: npt.DTypeLike,
+        *,
+        json: JsonForm = "",
+        contents: str = "",
+        onnx: str = "",
+        torch: str = "",
+        config_name: str = "",
+        variable_size: bool = False,
+        in_torchscript: bool = True,
+        classifiable: bool = True,
+        to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None = None,
+        from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None = None,
+    ) -> None:
+        self.name: Final = name
+        self.config_name: Final = config_name or f"TYPE_{name}"
+        self.number: Final = number
+        self.numpy: Final[np.dtype[np.generic]] = np.dtype(numpy)
+        self.itemsize: Final = 0 if self.numpy.kind == "O" else self.numpy.itemsize
+        self.variable_size: Final = variable_size
+        self.json: Final = json
+        self.contents: Final = contents
+        self.onnx: Final = onnx
+        self.torch: Final = torch
+        self.in_torchscript: Final = in_torchscript
+        self.classifiable: Final = classifiable
+        self.to_float32: Final = to_float32
+        self.from_float32: Final = from_float32
+        self.bit_pattern: Final = to_float32 is not None
+        self.values_dtype: Final = np.dtype(np.float32) if self.bit_pattern else self.numpy
 
     def encode(self, array: npt.NDArray[np.generic]) -> bytes:
         """Return the elements of an array in the wire form."""
@@ -160,72 +176,34 @@ def bf16_to_float32(array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
     return (array.astype("<u4") << 16).view("<f4")
 
 
-def _datatype(
-    name: str,
-    number: int,
-    numpy: npt.DTypeLike,
-    *,
-    json: JsonForm = "",
-    contents: str = "",
-    onnx: str = "",
-    torch: str = "",
-    config_name: str = "",
-    variable_size: bool = False,
-    in_torchscript: bool = True,
-    classifiable: bool = True,
-    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None = None,
-    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None = None,
-) -> DataType:
-    dtype = np.dtype(numpy)
-    bit_pattern = to_float32 is not None
-    return DataType(
-        name,
-        config_name or f"TYPE_{name}",
-        number,
-        dtype,
-        0 if dtype.kind == "O" else dtype.itemsize,
-        variable_size,
-        json,
-        contents,
-        onnx,
-        torch,
-        in_torchscript,
-        classifiable,
-        to_float32,
-        from_float32,
-        bit_pattern,
-        np.dtype(np.float32) if bit_pattern else dtype,
-    )
-
-
 # fmt: off
-BOOL = _datatype("BOOL", 1, np.bool_, json="boolean", contents="bool_contents", onnx="bool", torch="bool",
-                 classifiable=False)
-UINT8 = _datatype("UINT8", 2, np.uint8, json="unsigned", contents="uint_contents", onnx="uint8", torch="uint8")
-UINT16 = _datatype("UINT16", 3, "<u2", json="unsigned", contents="uint_contents", onnx="uint16", torch="uint16",
-                   in_torchscript=False)
-UINT32 = _datatype("UINT32", 4, "<u4", json="unsigned", contents="uint_contents", onnx="uint32", torch="uint32",
-                   in_torchscript=False)
-UINT64 = _datatype("UINT64", 5, "<u8", json="unsigned", contents="uint64_contents", onnx="uint64", torch="uint64",
-                   in_torchscript=False)
-INT8 = _datatype("INT8", 6, np.int8, json="signed", contents="int_contents", onnx="int8", torch="int8")
-INT16 = _datatype("INT16", 7, "<i2", json="signed", contents="int_contents", onnx="int16", torch="int16")
-INT32 = _datatype("INT32", 8, "<i4", json="signed", contents="int_contents", onnx="int32", torch="int32")
-INT64 = _datatype("INT64", 9, "<i8", json="signed", contents="int64_contents", onnx="int64", torch="int64")
-FP16 = _datatype("FP16", 10, "<f2", onnx="float16", torch="float16", classifiable=False)
-FP32 = _datatype("FP32", 11, "<f4", json="number", contents="fp32_contents", onnx="float", torch="float32")
-FP64 = _datatype("FP64", 12, "<f8", json="number", contents="fp64_contents", onnx="double", torch="float64")
-BYTES = _datatype("BYTES", 13, np.object_, json="string", contents="bytes_contents", onnx="string",
-                  config_name="TYPE_STRING", variable_size=True, classifiable=False)
-BF16 = _datatype("BF16", 14, "<u2", onnx="bfloat16", torch="bfloat16", in_torchscript=False, classifiable=False,
-                 to_float32=bf16_to_float32, from_float32=float32_to_bf16)
+BOOL = DataType("BOOL", 1, np.bool_, json="boolean", contents="bool_contents", onnx="bool", torch="bool",
+                classifiable=False)
+UINT8 = DataType("UINT8", 2, np.uint8, json="unsigned", contents="uint_contents", onnx="uint8", torch="uint8")
+UINT16 = DataType("UINT16", 3, "<u2", json="unsigned", contents="uint_contents", onnx="uint16", torch="uint16",
+                  in_torchscript=False)
+UINT32 = DataType("UINT32", 4, "<u4", json="unsigned", contents="uint_contents", onnx="uint32", torch="uint32",
+                  in_torchscript=False)
+UINT64 = DataType("UINT64", 5, "<u8", json="unsigned", contents="uint64_contents", onnx="uint64", torch="uint64",
+                  in_torchscript=False)
+INT8 = DataType("INT8", 6, np.int8, json="signed", contents="int_contents", onnx="int8", torch="int8")
+INT16 = DataType("INT16", 7, "<i2", json="signed", contents="int_contents", onnx="int16", torch="int16")
+INT32 = DataType("INT32", 8, "<i4", json="signed", contents="int_contents", onnx="int32", torch="int32")
+INT64 = DataType("INT64", 9, "<i8", json="signed", contents="int64_contents", onnx="int64", torch="int64")
+FP16 = DataType("FP16", 10, "<f2", onnx="float16", torch="float16", classifiable=False)
+FP32 = DataType("FP32", 11, "<f4", json="number", contents="fp32_contents", onnx="float", torch="float32")
+FP64 = DataType("FP64", 12, "<f8", json="number", contents="fp64_contents", onnx="double", torch="float64")
+BYTES = DataType("BYTES", 13, np.object_, json="string", contents="bytes_contents", onnx="string",
+                 config_name="TYPE_STRING", variable_size=True, classifiable=False)
+BF16 = DataType("BF16", 14, "<u2", onnx="bfloat16", torch="bfloat16", in_torchscript=False, classifiable=False,
+                to_float32=bf16_to_float32, from_float32=float32_to_bf16)
 
 DATATYPES: tuple[DataType, ...] = (
     BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16,
 )
 # fmt: on
 #: Represents a ``data_type`` number, or a datatype's name in a request, that is not in the table.
-INVALID = _datatype("<invalid>", 0, np.object_, config_name="TYPE_INVALID")
+INVALID = DataType("<invalid>", 0, np.object_, config_name="TYPE_INVALID")
 
 BY_NAME: dict[str, DataType] = {datatype.name: datatype for datatype in DATATYPES}
 BY_NUMBER: dict[int, DataType] = {datatype.number: datatype for datatype in DATATYPES}

@@ -265,7 +265,6 @@ class InferRequest(Schedulable):
         timeout_us: int = 0,
         correlation_id: int | str = 0,
         flags: int = 0,
-        received_ns: int = 0,
     ) -> None:
         super().__init__(
             id,
@@ -273,7 +272,6 @@ class InferRequest(Schedulable):
             timeout_us=timeout_us,
             correlation_id=correlation_id,
             flags=flags,
-            received_ns=received_ns,
         )
         self.model_name = model_name
         self.inputs = inputs
