@@ -35,6 +35,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from tritonnb.backends.execution import Execution
@@ -203,6 +204,8 @@ class BackendModelInstance(ABC):
     #: Whether `execute` may run on another thread than `initialize`, still one batch at a time. The server makes use of
     #: it only for models with the parameter `EXECUTE_ON_ANY_THREAD`.
     thread_agnostic: bool = False
+    #: What `memory_usage` returns; `initialize` may set it.
+    memory: Mapping[MemoryPlace, int] = MappingProxyType({})
 
     def initialize(self) -> None:
         """Prepare to run; if this raises an exception, the model fails to load."""
@@ -212,8 +215,8 @@ class BackendModelInstance(ABC):
         """Run the batch and respond to each of its requests exactly once."""
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the bytes that the instance allocated at initialization, by memory type and device, if known."""
-        return {}
+        """Return the bytes that the instance allocated at initialization, by memory type and device: `memory`."""
+        return self.memory
 
     def readiness_check(self) -> Callable[[], None] | None:
         """Return a readiness check; None, the default, if the instance is always ready.

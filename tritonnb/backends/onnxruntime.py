@@ -18,14 +18,7 @@ import onnxruntime as ort
 
 from tritonnb.backends.batching import decode_strings
 from tritonnb.backends.configured_tensors import ConfiguredTensors
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import (
@@ -214,7 +207,7 @@ class OnnxInstance(BackendModelInstance):
         """Create the session and check the configuration against it."""
         model, spec = self._model, self._spec
         provider_list = providers(model.context, spec)
-        with _measuring, memory_growth(*self._places) as self._memory:
+        with _measuring, memory_growth(*self._places) as self.memory:
             try:
                 self._session = ort.InferenceSession(str(model.path), model.options, providers=provider_list)
             except Exception as error:
@@ -260,10 +253,6 @@ class OnnxInstance(BackendModelInstance):
         execution.compute_ended()
         produced = {name: _as_bytes(result) for name, result in zip(self._fetched_names, results, strict=True)}
         self._model.tensors.respond(execution, produced, self._states)
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the growth of the process's memory and of GPU memory when the session was created."""
-        return self._memory
 
     def finalize(self) -> None:
         """Release the session."""

@@ -8,7 +8,6 @@ follow Triton's OpenVINO backend. The instances of a model share one compiled mo
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -16,14 +15,7 @@ import openvino as ov
 
 from tritonnb.backends.batching import append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import complete_config
@@ -79,7 +71,7 @@ class OpenVinoModel(BackendModel):
         _check_config(context)
         properties = device_properties(context)
         core = ov.Core()
-        with memory_growth(CPU) as self._memory:
+        with memory_growth(CPU) as self.memory:
             if self.options.extension:
                 with openvino_error(" loading custom CPU extensions"):
                     core.add_extension(self.options.extension)
@@ -95,11 +87,6 @@ class OpenVinoModel(BackendModel):
                 f"unable to load model '{self.context.name}', Triton OpenVINO backend supports only Kind CPU and AUTO"
             )
         return OpenVinoInstance(self)
-
-    def take_memory(self) -> Mapping[MemoryPlace, int]:
-        """Return the growth of the process's memory when the model was compiled; 0 after the first call."""
-        memory, self._memory = self._memory, {CPU: 0}
-        return memory
 
     def finalize(self) -> None:
         """Release the compiled model."""
@@ -121,7 +108,7 @@ class OpenVinoInstance(BackendModelInstance):
         """Create the infer request."""
         with openvino_error("creating infer request object"):
             self._request = self._model.compiled.create_infer_request()
-        self._memory = self._model.take_memory()
+        self.memory, self._model.memory = self._model.memory, {CPU: 0}  # the first instance reports it
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -135,10 +122,6 @@ class OpenVinoInstance(BackendModelInstance):
             self._request.infer(feeds, share_inputs=True, share_outputs=True)
         execution.compute_ended()
         tensors.respond(execution, {name: self._output(name, execution.size, padding) for name in tensors.spec.outputs})
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the growth of the process's memory when the model was compiled, for the first instance."""
-        return self._memory
 
     def finalize(self) -> None:
         """Release the infer request."""

@@ -91,7 +91,7 @@ class Pt2Instance(BackendModelInstance):
     def initialize(self) -> None:
         """Load the archive, find the position of each tensor, and check the program with an input of zeros."""
         model = self._model
-        with memory_growth(self._place) as self._memory:
+        with memory_growth(self._place) as self.memory:
             self._loader = model.load(self._spec.device_id if self._device.type == "cuda" else -1).loader
         built_for = self._loader.get_metadata().get("AOTI_DEVICE_KEY", self._device.type)
         if built_for != self._device.type:
@@ -121,10 +121,6 @@ class Pt2Instance(BackendModelInstance):
             raise InternalError(f'Inductor model instance "{self._spec.name}" execution failure: {text}') from error
         execution.compute_ended()
         tensors.respond(execution, {name: results[position] for name, position in self._results.items()})
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the growth of the memory in use when the archive was loaded."""
-        return self._memory
 
     def finalize(self) -> None:
         """Release the archive."""

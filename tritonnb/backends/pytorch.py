@@ -17,15 +17,9 @@ import torch
 
 from tritonnb.backends.batching import decode_strings
 from tritonnb.backends.configured_tensors import ConfiguredTensors
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.device_states import DTYPES, DeviceStates
+from tritonnb.backends.devices import CPU
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_model_file, integer_parameter
 from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM
@@ -154,7 +148,11 @@ class TorchInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Load the module and map the tensors to its arguments and results."""
         config = self._model.context.config
-        self._module, self._is_shared = self._model.module(self._device)
+        self._module, is_shared = self._model.module(self._device)
+        if not is_shared:
+            place = ("GPU", self._spec.device_id) if self._stream is not None else CPU
+            weights = (*self._module.parameters(), *self._module.buffers())
+            self.memory = {place: sum(weight.numel() * weight.element_size() for weight in weights)}
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
         tensors = self._model.tensors
@@ -187,14 +185,6 @@ class TorchInstance(BackendModelInstance):
         configured.respond(execution, produced, self._string_states)
         if self._model.clean_cache and self._stream is not None:
             torch.cuda.empty_cache()
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the size of the module's parameters and buffers; the first of the instances that share them does."""
-        if self._is_shared:
-            return {}
-        tensors = (*self._module.parameters(), *self._module.buffers())
-        place = ("GPU", self._spec.device_id) if self._stream is not None else ("CPU", 0)
-        return {place: sum(tensor.numel() * tensor.element_size() for tensor in tensors)}
 
     def finalize(self) -> None:
         """Release the module."""

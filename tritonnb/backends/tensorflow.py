@@ -143,7 +143,7 @@ class TensorFlowInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Load the model, and check the configuration against it."""
         model = self._model
-        session, tensors, self._memory = model.session(self._spec)
+        session, tensors, self.memory = model.session(self._spec)
         _check_config(model, tensors)
         graph = session.graph
         self._call = session.make_callable(
@@ -164,10 +164,6 @@ class TensorFlowInstance(BackendModelInstance):
             raise InternalError(f"model '{name}': TensorFlow failed: {' '.join(text.split())}") from error
         execution.compute_ended()
         tensors.respond(execution, dict(zip(tensors.outputs, results, strict=True)))
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the growth of the process's memory when the session was opened; 0 for a shared session."""
-        return self._memory
 
     def finalize(self) -> None:
         """Release the session."""

@@ -140,7 +140,7 @@ class TensorRtInstance(BackendModelInstance):
 
     def initialize(self) -> None:
         """Load the engine on the device, and create the context."""
-        with memory_growth(self._place) as self._memory:
+        with memory_growth(self._place) as self.memory:
             self._stream = CudaStream(self._place[1])
             self._engine = self._model.engine(self._place[1])
             self._context = self._engine.new_context(self._model.profile, self._stream.handle)
@@ -155,10 +155,6 @@ class TensorRtInstance(BackendModelInstance):
         results = self._run(arrays)
         execution.compute_ended()
         tensors.respond(execution, results)
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the growth of the memory in use when the engine was loaded and the context created."""
-        return self._memory
 
     def finalize(self) -> None:
         """Release the context and the stream."""

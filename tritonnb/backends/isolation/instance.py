@@ -6,15 +6,9 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from tritonnb.backends.contract import (
-    BackendModelInstance,
-    InstanceLostError,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.codec import (
     Packer,
@@ -101,7 +95,6 @@ class IsolatedInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._is_stateful = context.config.HasField("sequence_batching")
-        self._memory: dict[MemoryPlace, int] = {}
         self._has_check = False
         self._child: ChildProcess | None = None
         self._inputs = SharedOutput()
@@ -120,10 +113,6 @@ class IsolatedInstance(BackendModelInstance):
     def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
         """Report the end of the process between executions."""
         self._lost = lost
-
-    def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Return the memory that the instance in the child reported."""
-        return self._memory
 
     @property
     def process_id(self) -> int | None:
@@ -271,7 +260,7 @@ class IsolatedInstance(BackendModelInstance):
             raise
         child.ended = functools.partial(self._ended, child)
         self._inputs.close()
-        self._memory = {(kind, number): size for kind, number, size in usage}
+        self.memory = {(kind, number): size for kind, number, size in usage}
         with self._lock:
             self._child = child
             self._is_recovering = False
