@@ -59,7 +59,7 @@ class IsolatedBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Complete the configuration in the child."""
-        completed = self._run(context, *context_command("auto_complete", context))[1]
+        completed = self._run(context, context_command("auto_complete", context))[1]
         return None if completed is None else pb.ModelConfig.FromString(completed)
 
     def create_model(self, context: ModelContext) -> BackendModel:
@@ -74,10 +74,10 @@ class IsolatedBackend(Backend):
         if child is not None:
             child.close()
 
-    def _run(self, context: ModelContext, header: list[Any], payload: bytes = b"") -> list[Any]:
+    def _run(self, context: ModelContext, header: list[Any]) -> list[Any]:
         assert self._child is not None
         try:
-            return self._child.run(header, payload).header
+            return self._child.run(header).header
         except ProcessEndedError:
             end = self._child.describe_end()
             self.finalize()

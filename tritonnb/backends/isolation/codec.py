@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import itertools
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -283,6 +284,14 @@ def decode_error(encoded: Encoded) -> TritonError:
         ],
         model_error=None if cause is None else _decode_cause(cause),
     )
+
+
+def settle(future: Future[Any], value: Any, error: Encoded | None) -> None:
+    """Set the result of a future, or the encoded error."""
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(decode_error(error))
 
 
 def _encode_cause(error: BaseException) -> Encoded:

@@ -228,8 +228,8 @@ class IsolatedInstance(BackendModelInstance):
         child = self._child
         if child is None:
             raise UnavailableError(self._not_healthy().message)
-        if self._has_check and (error := child.model_calls.check_ready()) is not None:
-            raise error
+        if self._has_check:
+            child.model_calls.check_ready()
 
     # --- the process --------------------------------------------------------------------------
 
@@ -247,8 +247,8 @@ class IsolatedInstance(BackendModelInstance):
                 child = ChildProcess(self._spec.name, self._context.server)
                 child.run(self._launch.open_command())
             child.model_calls.name = self._spec.name
-            header, config = context_command("initialize", self._context, spec_fields(self._spec))
-            _, self.error_responses_fail, self._has_check, usage = child.run(header, config).header
+            command = context_command("initialize", self._context, spec_fields(self._spec))
+            _, self.error_responses_fail, self._has_check, usage = child.run(command).header
         except BaseException as error:
             end = ""
             if child is not None:

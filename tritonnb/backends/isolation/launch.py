@@ -113,10 +113,10 @@ class Launch:
         ]
 
 
-def context_command(kind: str, context: ModelContext, *arguments: Any) -> tuple[Header, bytes]:
-    """Return a command for a model: its header, and its configuration as the payload."""
-    header = [kind, context.name, context.version, str(context.directory), dict(context.settings), *arguments]
-    return header, context.config.SerializeToString()
+def context_command(kind: str, context: ModelContext, *arguments: Any) -> Header:
+    """Return a command for a model."""
+    config = context.config.SerializeToString()
+    return [kind, context.name, context.version, config, str(context.directory), dict(context.settings), *arguments]
 
 
 def spec_fields(spec: InstanceSpec) -> list[Any]:

@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,11 +19,11 @@ from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.isolation.channel import Channel, Header, Message
 from tritonnb.backends.isolation.codec import (
     Packer,
-    decode_error,
     decode_request,
     decode_response,
     encode_error,
     encode_response,
+    settle,
 )
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -69,7 +70,7 @@ class ChildCalls:
         self._sent: dict[int, InferRequest] = {}
         self._families: dict[str, CustomMetricFamily] = {}
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], CustomMetric] = {}
-        self._checks: dict[int, SimpleQueue[TritonError | None]] = {}
+        self._checks: dict[int, Future[None]] = {}
         self._check_numbers = itertools.count(1)
         self._outgoing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name=f"tritonnb replies to {name}", daemon=True)
@@ -123,16 +124,16 @@ class ChildCalls:
         running = [] if execution is None else [((execution.number, i), r) for i, r in enumerate(execution.requests)]
         return [*running, *((key, request) for key, (_, request) in list(self._senders.items()))]
 
-    def check_ready(self) -> TritonError | None:
-        """Ask the child whether the instance is ready; the error if it is not."""
-        answer: SimpleQueue[TritonError | None] = SimpleQueue()
+    def check_ready(self) -> None:
+        """Ask the child whether the instance is ready; raises its error if it is not."""
+        answer: Future[None] = Future()
         with self._lock:
             if self._is_closed:
-                return not_healthy(self.name)
+                raise not_healthy(self.name)
             number = next(self._check_numbers)
             self._checks[number] = answer
         self._post(["check_ready", number])
-        return answer.get()
+        answer.result()
 
     def close(self) -> None:
         """Cancel the requests of a child that has ended, close its metrics, and respond with an error in its place."""
@@ -150,7 +151,7 @@ class ChildCalls:
                 sender.send(InferResponse(error=not_healthy(self.name)))
         self._senders.clear()
         for check in checks:
-            check.put(not_healthy(self.name))
+            check.set_exception(not_healthy(self.name))
         for family in self._families.values():
             self._server_calls().metrics.close(family)
         self._families.clear()
@@ -219,7 +220,7 @@ class ChildCalls:
             sender.send(response)
 
     def _ready(self, number: int, error: list[Any] | None) -> None:
-        self._checks.pop(number).put(None if error is None else decode_error(error))
+        settle(self._checks.pop(number), None, error)
 
     # --- logs and metrics ---------------------------------------------------------------------
 

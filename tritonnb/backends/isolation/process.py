@@ -109,7 +109,7 @@ class ChildProcess:
     def run(
         self,
         header: Header,
-        payload: Packer | bytes = b"",
+        packer: Packer | None = None,
         shared: SharedOutput | None = None,
         timeout_s: float | None = None,
     ) -> Message:
@@ -118,7 +118,8 @@ class ChildProcess:
         Parameters
         ----------
         header : list
-        payload : Packer or bytes, optional
+        packer : Packer, optional
+            Has the tensors.
         shared : SharedOutput, optional
             For large tensors of the packer.
         timeout_s : float, optional
@@ -138,10 +139,7 @@ class ChildProcess:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            if isinstance(payload, Packer):
-                payload.send(self._work, header, shared)
-            else:
-                self._work.send(header, payload)
+            (packer or Packer()).send(self._work, header, shared)
             while (message := self._receive(deadline)) is not None:
                 if message.header[0] == "returned":
                     return message

@@ -50,11 +50,6 @@ def end_with_parent(pipe: int) -> None:
         pass
 
 
-def limit_memory(size: int) -> None:
-    """Limit the address space of this process to ``size`` bytes; allocations beyond it raise MemoryError."""
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
-
-
 def main(work: int, calls: int, alive: int, report: int) -> None:
     """Run a child.
 
@@ -89,12 +84,10 @@ class Child:
         self._server = ChildServerCalls(self._outbox)
         self._output = SharedOutput()
         self._backend: Backend
-        self._model: BackendModel | None = None
-        self._instance: BackendModelInstance | None = None
+        self._model: BackendModel
+        self._instance: BackendModelInstance
         self._failures: FailureLog
-        self._is_decoupled = False
-        self._check: Callable[[], None] | None = None
-        self._state_names: dict[str, str] = {}
+        self._check: Callable[[], None] | None
         #: The requests that can be cancelled, by number of the batch and index.
         self._requests: dict[tuple[int, int], InferRequest] = {}
         #: Those that were cancelled. A cancellation may arrive before its batch, which comes on the other channel.
@@ -134,7 +127,8 @@ class Child:
         sys.path[:] = path
         forward_logs(self._outbox, levels)
         if memory_bytes is not None:
-            limit_memory(memory_bytes)
+            # Allocations beyond it raise MemoryError.
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         name, entry_point, arguments = location
         self._backend = BackendLocation(name, entry_point, tuple(arguments)).create()
         self._backend.initialize(settings)
@@ -148,9 +142,9 @@ class Child:
     def _initialize(self, message: Message) -> None:
         """Create the model and the instance."""
         context = self._context(message)
-        spec = InstanceSpec(*message.header[5])
+        spec = InstanceSpec(*message.header[6])
         states = context.config.sequence_batching.state
-        self._state_names = {state.output_name: state.input_name for state in states}
+        self._state_names: dict[str, str] = {state.output_name: state.input_name for state in states}
         self._is_decoupled = bool(context.config.model_transaction_policy.decoupled)
         self._failures = FailureLog(spec.name, logger)
         self._model = self._backend.create_model(context)
@@ -162,12 +156,10 @@ class Child:
         self._return([instance.error_responses_fail, self._check is not None, usage])
 
     def _context(self, message: Message) -> ModelContext:
-        _, name, version, directory, settings, *_ = message.header
-        config = pb.ModelConfig.FromString(message.payload.tobytes())
-        return ModelContext(name, version, config, Path(directory), settings, self._server)
+        _, name, version, config, directory, settings, *_ = message.header
+        return ModelContext(name, version, pb.ModelConfig.FromString(config), Path(directory), settings, self._server)
 
     def _execute(self, message: Message) -> None:
-        assert self._instance is not None
         # Its own array, to find out whether the model keeps inputs that are in shared memory.
         payload = message.payload if message.region is None else message.region.view()
         inputs = weakref.ref(payload)
@@ -193,22 +185,16 @@ class Child:
         self._return([*result, is_shared and inputs() is not None, encoded], packer)
 
     def _finalize(self, message: Message) -> None:
-        if self._instance is not None:
-            self._instance.finalize()
-        if self._model is not None:
-            self._model.finalize()
+        self._instance.finalize()
+        self._model.finalize()
         self._backend.finalize()
         self._return([])
 
     def _return(self, values: list[Any], packer: Packer | None = None) -> None:
         """Send the result of a command; later messages of the model belong to no command."""
         self._outbox.runs_command = False
-        work = self._outbox.work
-        if packer is None:
-            work.send(["returned", *values])
-            return
         try:
-            packer.send(work, ["returned", *values], self._output)
+            (packer or Packer()).send(self._outbox.work, ["returned", *values], self._output)
         except InternalError as error:  # there is not enough memory for the tensors
             self._raised(error)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.isolation.channel import Channel, Header
-from tritonnb.backends.isolation.codec import Packer, decode_error, decode_response, encode_request
+from tritonnb.backends.isolation.codec import Packer, decode_response, encode_request, settle
 from tritonnb.core.messages import InferRequest
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, CustomMetrics, Labels, MetricKind
 
@@ -47,10 +47,7 @@ class Outbox:
         """Send a message; the process ends if the server's no longer exists."""
         channel = self.work if self.runs_command and threading.get_ident() == self._main else self.calls
         try:
-            if packer is None:
-                channel.send(header)
-            else:
-                packer.send(channel, header)
+            (packer or Packer()).send(channel, header)
         except OSError:
             os._exit(1)
 
@@ -69,11 +66,7 @@ class Outbox:
 
     def settle(self, number: int, value: Any, error: list[Any] | None) -> None:
         """Pass a reply to the thread that waits for it."""
-        reply = self._replies.pop(number)
-        if error is None:
-            reply.set_result(value)
-        else:
-            reply.set_exception(decode_error(error))
+        settle(self._replies.pop(number), value, error)
 
 
 class ForwardingHandler(logging.Handler):
