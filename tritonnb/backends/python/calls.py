@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 
 from tritonnb.backends.python.instance_binding import InstanceBinding
 from tritonnb.backends.python.response import InferenceResponse, find_parameter_error, from_core_response
@@ -61,7 +62,7 @@ class BlsCall:
         self.finished = False
         self._model_name = request.model_name
         self._condition = threading.Condition()
-        self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[InferenceResponse]]] = []
+        self._waiter: Future[InferenceResponse] | None = None
         self._request = InferRequest(
             request.model_name,
             {name: tensor.copy() for name, tensor in request.inputs.items()},
@@ -101,13 +102,11 @@ class BlsCall:
 
     async def wait_async(self) -> InferenceResponse:
         """Wait for the first response on the event loop of the caller."""
-        loop = asyncio.get_running_loop()
         with self._condition:
             if self.responses:
                 return self.responses[0]
-            future: asyncio.Future[InferenceResponse] = loop.create_future()
-            self._futures.append((loop, future))
-        return await future
+            waiter = self._waiter = Future()
+        return await asyncio.wrap_future(waiter)
 
     def cancel(self) -> None:
         """Cancel the request: its responses are no longer needed."""
@@ -123,9 +122,9 @@ class BlsCall:
             self.responses.append(received)
             self.finished = response.final
             self._condition.notify_all()
-            futures, self._futures = self._futures, []
-        for loop, future in futures:
-            loop.call_soon_threadsafe(_set_result, future, received)
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None and waiter.set_running_or_notify_cancel():
+            waiter.set_result(received)
 
     def _error_message(self, request: InferRequest, error: TritonError | None) -> str | None:
         """Return the error text if no model accepted the request; None to keep the model's own error."""
@@ -171,8 +170,3 @@ class ResponseIterator:
     def cancel(self) -> None:
         """Cancel the request: its responses are no longer needed."""
         self._call.cancel()
-
-
-def _set_result(future: asyncio.Future[InferenceResponse], response: InferenceResponse) -> None:
-    if not future.done():
-        future.set_result(response)

@@ -49,16 +49,11 @@ class ModelConfig:
 
     def add_input(self, input: ConfigDict) -> None:
         """Add or complete an input: ``{name, data_type, dims[, optional]}``."""
-        self._add(
-            "input",
-            input,
-            ("name", "data_type", "dims", "optional"),
-            "'name', 'data_type', 'dims' and 'optional'",
-        )
+        self._add("input", input, "name", "data_type", "dims", "optional")
 
     def add_output(self, output: ConfigDict) -> None:
         """Add or complete an output: ``{name, data_type, dims}``."""
-        self._add("output", output, ("name", "data_type", "dims"), "'name', 'data_type' and 'dims'")
+        self._add("output", output, "name", "data_type", "dims")
 
     def set_model_transaction_policy(self, transaction_policy_dict: ConfigDict) -> None:
         """Set ``{'decoupled': bool}``; a configured value cannot be changed."""
@@ -81,11 +76,12 @@ class ModelConfig:
     def _name(self) -> str:
         return str(self._model_config["name"])
 
-    def _add(self, kind: str, tensor: ConfigDict, allowed: tuple[str, ...], listed: str) -> None:
+    def _add(self, kind: str, tensor: ConfigDict, *allowed: str) -> None:
         where = f"in auto-complete-config function for model '{self._name}'"
         # Names are concatenated, so that a name that is not a string raises the same TypeError as on Triton.
         for key in tensor:
             if key not in allowed:
+                listed = ", ".join(f"'{name}'" for name in allowed[:-1]) + f" and '{allowed[-1]}'"
                 raise ValueError(kind + " '" + tensor["name"] + f"' {where} contains property other than {listed}.")
         if "name" not in tensor:
             raise ValueError(f"{kind} {where} is missing 'name' property.")

@@ -10,7 +10,6 @@ import functools
 import logging
 from collections.abc import Callable
 from types import ModuleType
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -131,9 +130,6 @@ _NUMBER_TO_NUMPY = {
     datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
 }
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 def utilities_for(binding: InstanceBinding) -> ModuleType:
     """Return the module as one instance imports it: its calls to a server go to the server of that instance."""
@@ -142,17 +138,11 @@ def utilities_for(binding: InstanceBinding) -> ModuleType:
         setattr(module, name, globals()[name])
     for kind in (InferenceRequest, MetricFamily):
         setattr(module, kind.__name__, type(kind.__name__, (kind,), {"__slots__": (), "_binding": binding}))
-    for function in (get_model_dir, is_model_ready, load_model, unload_model):
-        setattr(module, function.__name__, _bind_function(binding, function))
+    functions: tuple[Callable[..., object], ...] = (get_model_dir, is_model_ready, load_model, unload_model)
+    for function in functions:
+        call = functools.partial(binding.call, function)
+        setattr(module, function.__name__, functools.update_wrapper(call, function))
     return module
-
-
-def _bind_function(binding: InstanceBinding, function: Callable[P, T]) -> Callable[P, T]:
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return binding.call(function, *args, **kwargs)
-
-    return call
 
 
 def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | None:
