@@ -20,7 +20,7 @@ import tritonnb as tnb
 from tests.server.conftest import SMALL, python_model
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.server.server import Server
-from tritonnb.telemetry.log_settings import LogHandler, LogSettings
+from tritonnb.telemetry.log_settings import LogSettings
 
 X = np.array([[1, 2, 3, 4]], np.float32)
 
@@ -273,8 +273,9 @@ def test_refused_head_has_no_body(write_model: Callable[..., Path]) -> None:
 
 
 def test_settings_leave_the_log_of_a_program_alone(caplog: pytest.LogCaptureFixture) -> None:
+    handlers = [*logging.getLogger("tritonnb").handlers]
     with Server(port=0, log=LogSettings(log_info=False, log_error=False, log_format="ISO8601")):
         with caplog.at_level(logging.INFO, "tritonnb"):
             logging.getLogger("tritonnb.server.server").error("broken")
         assert caplog.messages == ["broken"]
-        assert not any(isinstance(handler, LogHandler) for handler in logging.getLogger("tritonnb").handlers)
+        assert logging.getLogger("tritonnb").handlers == handlers

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.telemetry.log_settings import LogHandler, LogSettings, LogTable
+from tritonnb.telemetry.log_settings import LogSettings, LogTable, log_handler
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def log(settings: LogSettings) -> Iterator[logging.Logger]:
     logger = logging.getLogger("test_log_settings")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    handler = LogHandler(settings)
+    handler = log_handler(settings)
     logger.addHandler(handler)
     yield logger
     logger.removeHandler(handler)
@@ -47,7 +47,7 @@ def test_environment_variable_switches_message_escaping_off(
     settings: LogSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
-    handler = LogHandler(settings)
+    handler = log_handler(settings)
     handler.handle(logging.LogRecord("x", logging.INFO, "x.py", 1, 'a "quoted" word\nand a line', None, None))
     handler.close()
     first, second = lines(settings)

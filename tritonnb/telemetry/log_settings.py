@@ -1,6 +1,6 @@
-"""The settings of the logging extension, the log handler that uses them, and tables in the log.
+"""The settings of the logging extension, the log that they describe, and tables in it.
 
-All modules of this package log to children of the logger ``tritonnb``. The settings determine what a `LogHandler`
+All modules of this package log to children of the logger ``tritonnb``. The settings determine what `write_log`
 writes, and in which format; the handlers of a program are not changed. Verbose messages have the level DEBUG.
 Messages are JSON strings, so a message cannot imitate a line of the log, unless
 ``TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`` is set.
@@ -85,32 +85,19 @@ class LogSettings:
         return self.log_info if record.levelno >= logging.INFO else self.log_verbose_level > 0
 
 
-class LogHandler(logging.Handler):
-    """A handler that writes records as the settings require."""
-
-    def __init__(self, settings: LogSettings) -> None:
-        super().__init__()
-        self._settings = settings
-        self._handler: logging.Handler = (
-            logging.FileHandler(settings.log_file, delay=True) if settings.log_file else logging.StreamHandler()
-        )
-        self._handler.setFormatter(_Formatter(settings))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
-        if self._settings.wants(record):
-            self._handler.handle(record)
-
-    def close(self) -> None:
-        """Close the file, if there is one."""
-        self._handler.close()
-        super().close()
+def log_handler(settings: LogSettings) -> logging.Handler:
+    """Return a handler that writes records as the settings require."""
+    file = settings.log_file
+    handler = logging.FileHandler(file, delay=True) if file else logging.StreamHandler()
+    handler.addFilter(settings.wants)
+    handler.setFormatter(_Formatter(settings))
+    return handler
 
 
 def write_log(settings: LogSettings) -> None:
     """Write the log of this package in this process as the settings require, from now on."""
     logger = logging.getLogger("tritonnb")
-    logger.addHandler(LogHandler(settings))
+    logger.addHandler(log_handler(settings))
     logger.setLevel(logging.DEBUG)
 
 
