@@ -149,18 +149,16 @@ class TraceSettings:
     def __init__(self, startup: TraceOptions, retired: Callable[[TraceSetting], None]) -> None:
         self._startup = startup
         self._retired = retired
-        self._server_changes: TraceChanges = {}
-        self._model_changes: dict[str, TraceChanges] = {}
-        self._server = TraceSetting(startup)
-        self._models: dict[str, TraceSetting] = {}
+        self._changes: dict[str, TraceChanges] = {}  # by model; those of the server have an empty name
+        self._settings = {"": TraceSetting(startup)}
 
     def for_model(self, model: str = "") -> TraceSetting:
         """Return the current setting of a model; of the server if the name is empty."""
-        return self._models.get(model, self._server)
+        return self._settings.get(model, self._settings[""])
 
     def all(self) -> Iterable[TraceSetting]:
         """Return all current settings."""
-        return [self._server, *self._models.values()]
+        return self._settings.values()
 
     def update(self, model: str, changes: TraceChanges) -> None:
         """Change some settings of a model, or of the server with an empty name.
@@ -177,34 +175,28 @@ class TraceSettings:
             If nothing could be traced; nothing is changed then.
         """
         after = {name: value for name, value in {**self._specified(model), **changes}.items() if value is not None}
-        if not model:
-            options = replace(self._startup, **after)
-            options.check()
-            self._server_changes = after
-            self._server = self._replaced(self._server, options)
-            for name in list(self._model_changes):
-                self._put(name, self._specified(name))
-        else:
-            replace(self._server.options, **after).check()
-            self._put(model, after)
+        self._options(model, after).check()
+        self._put(model, after)
+        for name in [] if model else [name for name in self._settings if name]:
+            self._put(name, self._specified(name))
+
+    def _options(self, model: str, specified: TraceChanges) -> TraceOptions:
+        return replace(self._settings[""].options if model else self._startup, **specified)
 
     def _specified(self, model: str) -> TraceChanges:
         """Return the settings of a model or of the server; ``count`` is the remaining number."""
-        before = self._model_changes.get(model, {}) if model else self._server_changes
+        before = self._changes.get(model, {})
         return {**before, "count": self.for_model(model).options.count} if "count" in before else before
 
     def _put(self, model: str, specified: TraceChanges) -> None:
-        previous = self._models.pop(model, None)
-        self._model_changes.pop(model, None)
-        if previous is not None:
-            self._retired(previous)
-        if specified:
-            self._model_changes[model] = specified
-            self._models[model] = TraceSetting(replace(self._server.options, **specified))
-
-    def _replaced(self, previous: TraceSetting, options: TraceOptions) -> TraceSetting:
-        self._retired(previous)
-        return TraceSetting(options)
+        if model in self._settings:
+            self._retired(self._settings[model])
+        if model and not specified:
+            self._changes.pop(model, None)
+            self._settings.pop(model, None)
+        else:
+            self._changes[model] = specified
+            self._settings[model] = TraceSetting(self._options(model, specified))
 
 
 def levels_of(names: Iterable[str]) -> frozenset[str] | None:

@@ -74,7 +74,7 @@ class Trace:
     def stamp(self, name: str, ns: int) -> None:
         """Record a time stamp."""
         if self._stamps:
-            self._add({"id": self.id, "timestamps": [{"name": name, "ns": ns}]})
+            self._entries.append({"id": self.id, "timestamps": [{"name": name, "ns": ns}]})
 
     def submit(self, accept: Callable[[InferRequest], None], request: InferRequest) -> None:
         """Record a request while its model accepts it, and its responses from then on.
@@ -108,7 +108,7 @@ class Trace:
             described["request_id"] = _valid_utf8(request.id)
         if self._parent_id:
             described["parent_id"] = self._parent_id
-        self._add(described)
+        self._entries.append(described)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -120,7 +120,7 @@ class Trace:
         if self.sent and self._tracer.spans is None:
             self.stamp(BATCH_SENT, self.sent[_SENT_NS])
         elif self.sent:
-            self._add({"id": self.id, "batch": _batch_of(event, self.sent, index)})
+            self._entries.append({"id": self.id, "batch": _batch_of(event, self.sent, index)})
         self.stamp("COMPUTE_START", event.exec_start_ns)
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
@@ -163,10 +163,7 @@ class Trace:
                 "shape": ",".join(map(str, tensor.array.shape)),
                 "dtype": tensor.datatype.name,
             }
-            self._add({"id": self.id, "activity": activity, "tensor": described})
-
-    def _add(self, entry: TraceEntry) -> None:
-        self._entries.append(entry)
+            self._entries.append({"id": self.id, "activity": activity, "tensor": described})
 
 
 class Tracer:
