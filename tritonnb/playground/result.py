@@ -48,10 +48,13 @@ def describe(recording: Recording, baseline: Recording | None = None) -> Json:
     """
     model = next(event.model for event in recording.events)
     config = recording.configs.get(model, pb.ModelConfig())
-    comparison = None if baseline is None else Comparison(baseline, recording)
     history = recorded_history(recording)
-    if comparison is not None:
+    compared: Json | None = None
+    if baseline is not None:
+        comparison = Comparison(baseline, recording)
         changed = comparison.changed_batches()[1]
+        rows = comparison.columns_and_rows()[1]
+        compared = {"verdict": comparison.verdict(), "difference": comparison.difference(), "rows": rows}
         numbers = history["batches"].get("n", ())
         history["batches"] = {**history["batches"], "differs": [number in changed for number in numbers]}
     is_sample = recording.source is not None and bool(recording.source.sampled)
@@ -62,7 +65,7 @@ def describe(recording: Recording, baseline: Recording | None = None) -> Json:
         "remarks": recording.remarks(),
         "diagnoses": [] if is_sample else [diagnosis.text for diagnosis in recording.diagnoses()],
         "summary": [row[:2] for row in Comparison(recording, recording).columns_and_rows()[1]],
-        "comparison": None if comparison is None else _compared(comparison),
+        "comparison": compared,
         "batches": batch_table(recording)[:_MOST_ROWS],
         "controls": control_inputs(recording, config)[:_MOST_ROWS],
         "figures": _figures(recording),
@@ -96,11 +99,6 @@ def _ghost(baseline: Recording) -> Json:
         for batch in baseline.batches
     ]
     return {"text": "the batches before the edit.", "boxes": boxes}
-
-
-def _compared(comparison: Comparison) -> Json:
-    rows = comparison.columns_and_rows()[1]
-    return {"verdict": comparison.verdict(), "difference": comparison.difference(), "rows": rows}
 
 
 def _figures(recording: Recording) -> Json:

@@ -38,7 +38,7 @@ GENERATORS: Mapping[str, tuple[str, ...]] = {
 }
 _WHOLE = {"seed", "rows", "requests", "clients", "priority", "timeout_us", "steps"}
 _OPTIONAL = {"rows": 1, "think_ms": 0, "seed": 0}
-_FUNCTIONS = {"constant": "constant", "poisson": "poisson", "bursts": "bursts", "closed": "ClosedLoop"}
+_FUNCTIONS: Mapping[str, Any] = {"constant": constant, "poisson": poisson, "bursts": bursts, "closed": ClosedLoop}
 
 
 def read_arrivals(value: Any) -> list[Arrival] | ClosedLoop:
@@ -60,14 +60,14 @@ def read_arrivals(value: Any) -> list[Arrival] | ClosedLoop:
         _limit(len(requests))
         return sorted(map(read_arrival, requests), key=lambda arrival: arrival.time_us)
     values = {name: _number(value, name, f"{kind} arrivals") for name in GENERATORS[kind]}
-    if kind == "closed":
-        _limit(values["requests"])
-        return ClosedLoop(**values)
-    if kind == "bursts":
+    if "rate" in values:
+        _limit(values["rate"] * values["duration"])
+    elif kind == "bursts":
         _limit(values["requests"] * values["duration"] * 1000 / max(values["every_ms"], 1e-9))
-        return bursts(**values)
-    _limit(values["rate"] * values["duration"])
-    return poisson(**values) if kind == "poisson" else constant(**values)
+    else:
+        _limit(values["requests"])
+    arrivals: list[Arrival] | ClosedLoop = _FUNCTIONS[kind](**values)
+    return arrivals
 
 
 def read_arrival(value: Json) -> Arrival:
@@ -218,11 +218,10 @@ def python_code(scenario: Json) -> str:
 
 def _arrivals(value: Json) -> str:
     arrivals = read_arrivals(value)
-    if value["kind"] != "list" or isinstance(arrivals, ClosedLoop):
-        kind = value["kind"]
-        return (
-            f"tnb.{_FUNCTIONS[kind]}({_arguments({name: value[name] for name in GENERATORS[kind] if name in value})})"
-        )
+    kind = value["kind"]
+    if kind != "list" or isinstance(arrivals, ClosedLoop):
+        parameters = {name: value[name] for name in GENERATORS[kind] if name in value}
+        return f"tnb.{_FUNCTIONS[kind].__name__}({_arguments(parameters)})"
     lines = "".join(f"    tnb.Arrival({_arrival(arrival)}),\n" for arrival in arrivals)
     return f"[\n{lines}]"
 

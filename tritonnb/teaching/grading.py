@@ -58,7 +58,7 @@ def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) ->
     result = worksheet.check(answer)
     shown = result.correct
     if action == "check":
-        text = f"{result.correct} of {result.total} batches correct. {result.explanation}"
+        text = repr(result)
     elif action == "hint":
         text = worksheet.hint(answer)
     else:
