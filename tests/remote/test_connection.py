@@ -165,7 +165,7 @@ def test_another_connection_finds_and_restores_an_applied_configuration(
         change_delay(first["delay"], 9000, keep=True)
         change_delay(first["delay"], 8000)  # restored to 9000 at the end of the block
     text = "model 'delay' runs a configuration that was applied over the network "
-    text += "(-max_queue_delay_microseconds: 2000, +max_queue_delay_microseconds: 9000)"
+    text += "(dynamic_batching.max_queue_delay_microseconds: 2000 → 9000)"
     with pytest.warns(UserWarning, match=re.escape(text)):
         second = tnb.connect(remote.url)
     model = second["delay"]

@@ -8,17 +8,14 @@ it was killed. Backends ignore parameters that they do not know.
 from __future__ import annotations
 
 import copy
-import difflib
 
-from google.protobuf import json_format, text_format
+from google.protobuf import json_format
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.read import config_json
 
 PARAMETER = "tritonnb.configuration_before"
-#: Lines that a summary of changes has at most.
-_MAX_LINES = 8
 
 
 def with_previous(config: pb.ModelConfig, previous: pb.ModelConfig) -> pb.ModelConfig:
@@ -53,18 +50,3 @@ def split(applied: pb.ModelConfig) -> tuple[pb.ModelConfig, pb.ModelConfig | Non
 def is_same(config: pb.ModelConfig, other: pb.ModelConfig) -> bool:
     """Return whether a server would run both in the same way, whichever defaults are written out."""
     return bool(without_defaults(config) == without_defaults(other))
-
-
-def describe_changes(before: pb.ModelConfig, after: pb.ModelConfig) -> str:
-    """Return the lines of *config.pbtxt* that differ, as one line of text.
-
-    Examples
-    --------
-    >>> describe_changes(pb.ModelConfig(max_batch_size=8), pb.ModelConfig(max_batch_size=4))
-    '-max_batch_size: 8, +max_batch_size: 4'
-    """
-    old, new = (text_format.MessageToString(without_defaults(config)).splitlines() for config in (before, after))
-    changes = [line for line in difflib.unified_diff(old, new, n=0) if line[:3] not in ("---", "+++")]
-    lines = [line[0] + line[1:].strip() for line in changes if line[0] in "+-"]
-    more = [f"and {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
-    return ", ".join([*lines[:_MAX_LINES], *more])

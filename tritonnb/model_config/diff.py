@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -12,6 +14,8 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 _SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
 #: Fields that a running sequence batcher can change; the others affect the control inputs of the model.
 _SEQUENCE_SCHEDULING = ("max_sequence_idle_microseconds", "direct", "oldest")
+#: Characters of a value in the description of a change.
+_VALUE = 60
 
 
 def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
@@ -22,6 +26,32 @@ def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
         if getattr(old, field.name) != getattr(new, field.name)
         or (field.has_presence and old.HasField(field.name) != new.HasField(field.name))
     }
+
+
+def describe_changes(before: pb.ModelConfig, after: pb.ModelConfig) -> str:
+    """Describe the fields in which two configurations differ, the innermost ones.
+
+    Examples
+    --------
+    >>> describe_changes(pb.ModelConfig(max_batch_size=4), pb.ModelConfig(max_batch_size=8))
+    'max_batch_size: 4 → 8'
+    """
+    return "; ".join(_changes(before, after, ""))
+
+
+def _changes(before: Any, after: Any, prefix: str) -> Iterator[str]:
+    for name in sorted(changed_fields(before, after)):
+        field = before.DESCRIPTOR.fields_by_name[name]
+        old, new = getattr(before, name), getattr(after, name)
+        if field.has_presence and before.HasField(name) and after.HasField(name) and field.message_type is not None:
+            yield from _changes(old, new, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}: {_value(old)} → {_value(new)}"
+
+
+def _value(value: object) -> str:
+    text = " ".join(str(value).split()) or "none"
+    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
 
 
 def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diff import changed_fields
+from tritonnb.model_config.diff import describe_changes
 from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity, measures, measures_of
 from tritonnb.recording.ensemble_graph import StepGraph, ensemble_graph
 from tritonnb.scheduling.from_config import describe_scheduling
@@ -22,8 +22,6 @@ from tritonnb.simulation.run import instance_count
 _IDLE = 3
 #: Applied configurations of a model that are listed.
 _PERIODS = 20
-#: Characters of a value in the description of a change.
-_VALUE = 60
 #: Intervals of the curve of a model in a list.
 CURVE = 40
 
@@ -75,7 +73,7 @@ class ServerMonitor:
             _tile("latency p50", _number(numbers["p50_ms"]), "ms", n),
             _tile("latency p99", _number(numbers["p99_ms"]), "ms", n),
         ]
-        if self._is_ensemble(model):
+        if config.HasField("ensemble_scheduling"):
             count = len(config.ensemble_scheduling.step)
             return [*tiles, _tile("ensemble", str(count), "steps", "see their models")]
         busy = _number(100 * numbers["busy"], ".0f")
@@ -127,12 +125,12 @@ class ServerMonitor:
         slowest = max((step["total_ms"] for step in steps.values()), default=0.0)
         nodes = [
             {
-                "label": node.label, "step": node.step, "layer": node.layer, "place": node.place,
+                **asdict(node),
                 "texts": _step_texts(steps[node.label]) if node.step >= 0 else [],
                 "share": steps[node.label]["total_ms"] / slowest if node.step >= 0 and slowest else 0.0,
             }
             for node in graph.nodes
-        ]  # fmt: skip
+        ]
         edges = [
             {"source": edge.source, "target": edge.target, "label": ", ".join(edge.tensors)} for edge in graph.edges
         ]
@@ -144,9 +142,6 @@ class ServerMonitor:
     def is_idle(self, model: str) -> bool:
         """Return whether no request of a model was executed in the last intervals."""
         return not any(interval.requests for interval in self._activity.last(model, _IDLE))
-
-    def _is_ensemble(self, model: str) -> bool:
-        return bool(self._configs.get(model, pb.ModelConfig()).HasField("ensemble_scheduling"))
 
     def _follow_configs(self) -> None:
         configs = {model.name: model.config for model in self._server.call(self._server.engine.models)}
@@ -184,32 +179,6 @@ class ServerMonitor:
             "depth": depth, "requests": requests, "queue_ms": queue_ms, "compute_ms": compute_ms,
             "total_ms": queue_ms + compute_ms,
         }  # fmt: skip
-
-
-def describe_changes(before: pb.ModelConfig, after: pb.ModelConfig) -> str:
-    """Describe the fields in which two configurations differ, the innermost ones.
-
-    Examples
-    --------
-    >>> describe_changes(pb.ModelConfig(max_batch_size=4), pb.ModelConfig(max_batch_size=8))
-    'max_batch_size: 4 → 8'
-    """
-    return "; ".join(_changes(before, after, ""))
-
-
-def _changes(before: Any, after: Any, prefix: str) -> Iterator[str]:
-    for name in sorted(changed_fields(before, after)):
-        field = before.DESCRIPTOR.fields_by_name[name]
-        old, new = getattr(before, name), getattr(after, name)
-        if field.has_presence and before.HasField(name) and after.HasField(name) and field.message_type is not None:
-            yield from _changes(old, new, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}: {_value(old)} → {_value(new)}"
-
-
-def _value(value: object) -> str:
-    text = " ".join(str(value).split()) or "none"
-    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
 
 
 def _tile(label: str, value: str, unit: str, note: str, level: str = "") -> Json:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tritonnb.client.address import ModelAddress
-from tritonnb.client.applied_config import describe_changes
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import warn
+from tritonnb.model_config.diff import describe_changes
+from tritonnb.model_config.normalize import without_defaults
 from tritonnb.remote.trace_state import clear_settings, describe_model_tracing, describe_server_tracing
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def find_configs(models: Sequence[ModelAddress]) -> list[Finding]:
 def describe_applied_config(model: ModelAddress) -> str:
     """Describe the configuration of a model if it was applied over the network; empty otherwise."""
     previous = model.server.previous_config(model.name)
-    changes = "" if previous is None else describe_changes(previous, model.config())
+    if previous is None:
+        return ""
+    changes = describe_changes(without_defaults(previous), without_defaults(model.config()))
     return f"runs a configuration that was applied over the network ({changes})" if changes else ""
 
 
