@@ -49,16 +49,6 @@ class MetricSample:
     buckets: tuple[tuple[float, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FamilySnapshot:
-    """The values of a family at one time; samples are in the order in which they were created."""
-
-    name: str
-    description: str
-    kind: MetricKind
-    samples: tuple[MetricSample, ...]
-
-
 class CustomMetrics:
     """The families of a server."""
 
@@ -98,15 +88,11 @@ class CustomMetrics:
             if not family.users:
                 del self._families[family.name]
 
-    def snapshot(self) -> list[FamilySnapshot]:
-        """Return all families and their values, by name."""
+    def snapshot(self) -> list[tuple[CustomMetricFamily, list[MetricSample]]]:
+        """Return all families, ordered by name, with the values of their metrics in the order of creation."""
         with self._lock:
-            return [
-                FamilySnapshot(
-                    name, family.description, family.kind, tuple(metric.sample() for metric in family.metrics())
-                )
-                for name, family in sorted(self._families.items())
-            ]
+            families = [family for _, family in sorted(self._families.items())]
+            return [(family, [metric.sample() for metric in family.metrics()]) for family in families]
 
 
 class CustomMetricFamily:

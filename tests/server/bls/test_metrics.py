@@ -23,9 +23,9 @@ return counter.value()
 """
     )
     assert [ask(0), ask(0)] == [[2], [4]]
-    (family,) = server.engine.custom_metrics.snapshot()
+    ((family, samples),) = server.engine.custom_metrics.snapshot()
     assert (family.name, family.kind.value) == ("requests_seen", "counter")
-    assert [(sample.labels, sample.value) for sample in family.samples] == [((("model", "caller"),), 4.0)]
+    assert [(sample.labels, sample.value) for sample in samples] == [((("model", "caller"),), 4.0)]
     server.unload("caller")
     while server.engine.custom_metrics.snapshot():  # until the model is gone
         pass

@@ -29,7 +29,7 @@ from tritonnb.endpoints.metrics.histograms import (
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.telemetry.custom_metrics import FamilySnapshot, MetricKind
+from tritonnb.telemetry.custom_metrics import CustomMetricFamily, MetricKind, MetricSample
 from tritonnb.telemetry.latencies import HistogramSettings, Latencies
 from tritonnb.telemetry.statistics import ModelStatistics
 
@@ -275,11 +275,11 @@ def _family(name: str, documentation: str, kind: str, samples: Sequence[tuple[di
     return metric
 
 
-def _custom(families: Sequence[FamilySnapshot]) -> Iterator[Metric]:
+def _custom(families: Sequence[tuple[CustomMetricFamily, Sequence[MetricSample]]]) -> Iterator[Metric]:
     """Yield the families that models define themselves (``pb_utils.MetricFamily``)."""
-    for family in families:
+    for family, samples in families:
         metric = Metric(family.name, family.description, family.kind.value)
-        for sample in family.samples:
+        for sample in samples:
             labels = dict(sample.labels)
             if family.kind is not MetricKind.HISTOGRAM:
                 metric.add_sample(family.name, labels, sample.value)
