@@ -36,6 +36,8 @@ from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
 _POLL_S = 1.0
+#: What the buttons of the browser do, apart from changes of fields.
+_ACTIONS = ("apply", "revert", "save", "take_file")
 
 _APPLIED = {
     "unchanged": "Nothing to apply: this is the running configuration.",
@@ -284,9 +286,9 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _poll(self) -> None:
         """Detect changes of the file and of the running configuration that were made elsewhere."""
         self._drafts.refresh()
-        served, text_of_file, running_text = self._served, self._served.file.text, self._served.text
+        served, text_of_file, running_text = self._served, self._served.file_text, self._served.text
         if served.read_file():
-            self.status = {**self.status, "outside": served.file.text not in (text_of_file, self.text)}
+            self.status = {**self.status, "outside": served.file_text not in (text_of_file, self.text)}
         try:
             is_changed = served.update(self._model())
         except TritonError:
@@ -354,8 +356,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _take_file(self) -> None:
         self._served.read_file()
         self.status = {**self.status, "outside": False}
-        if self._served.file.text is not None:
-            self.text = self._served.file.text
+        if self._served.file_text is not None:
+            self.text = self._served.file_text
             self._show_outcome("", "This is the file's text; it is not applied yet.")
 
     # --- display --------------------------------------------------------------------------------
@@ -389,9 +391,4 @@ def _on_message(editor: ConfigEditor, content: Json, buffers: Any) -> None:
         except (ConfigSyntaxError, TypeError, ValueError, KeyError) as error:
             editor._show_error(error)
     elif action in _ACTIONS:
-        editor._submit(_ACTIONS[action].__get__(editor))
-
-
-_ACTIONS: dict[str, Callable[[ConfigEditor], Any]] = {
-    name: getattr(ConfigEditor, f"_{name}") for name in ("apply", "revert", "save", "take_file")
-}
+        editor._submit(getattr(editor, f"_{action}"))

@@ -51,10 +51,7 @@ class DraftPreview:
     def update(self, draft: pb.ModelConfig | None) -> None:
         """Preview another draft; None if the text has problems or is the running configuration."""
         self._draft, self._newest = draft, None
-        if draft is None:
-            self._jobs.submit(self._clear)
-        else:
-            self.refresh()
+        self._jobs.submit(self._clear if draft is None else self._replay)
 
     def refresh(self) -> None:
         """Replay the draft again, if there is one and requests have arrived since."""

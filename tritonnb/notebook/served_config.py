@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tritonnb.client.model import Model
 from tritonnb.core.json_types import Json
 from tritonnb.notebook.config_report import report_on, text_of
-
-
-@dataclass(frozen=True, slots=True)
-class FileSnapshot:
-    """The content of a file when it was last read; None if it could not be read."""
-
-    text: str | None
-    stamp: tuple[int, int] | None
-
-    @classmethod
-    def read(cls, path: Path | None) -> FileSnapshot:
-        """Read a file."""
-        try:
-            assert path is not None
-            status = path.stat()
-            text = path.read_text("utf-8", "replace")  # universal newlines, as in a browser
-            return cls(text, (status.st_mtime_ns, status.st_size))
-        except (OSError, AssertionError):
-            return cls(None, None)
 
 
 class ServedConfig:
@@ -45,12 +26,15 @@ class ServedConfig:
         None if the model failed to load.
     text : str
         ``config`` in the form of the file; the text of the file if the model failed to load.
-    file : FileSnapshot
+    file_text : str or None
+        The text of the file when it was last read; None if it could not be read.
     """
 
     def __init__(self, model: Model, path: Path | None) -> None:
         self.path = path
-        self.file = FileSnapshot.read(path)
+        self.file_text: str | None = None
+        self._written: tuple[int, int] | None = None  # when the file was written, and its size
+        self.read_file()
         self._take(model, *_running(model))
 
     def update(self, model: Model) -> bool:
@@ -63,8 +47,8 @@ class ServedConfig:
 
     def _take(self, model: Model, config: Any, failure: str) -> None:
         self.config = config
-        self.text = text_of(config, self.file.text, model.check_config)
-        self._failure = (self.file.text or "", failure) if failure else None
+        self.text = text_of(config, self.file_text, model.check_config)
+        self._failure = (self.file_text or "", failure) if failure else None
 
     def applied(self, model: Model, text: str) -> None:
         """Take a text that was applied."""
@@ -76,8 +60,13 @@ class ServedConfig:
 
     def read_file(self) -> bool:
         """Read the file again; return whether it was written."""
-        known, self.file = self.file, FileSnapshot.read(self.path)
-        return self.file.stamp != known.stamp
+        known, self._written, self.file_text = self._written, None, None
+        if self.path is not None:
+            with suppress(OSError):
+                status = self.path.stat()
+                self.file_text = self.path.read_text("utf-8", "replace")  # universal newlines, as in a browser
+                self._written = status.st_mtime_ns, status.st_size
+        return self._written != known
 
     def report(self, model: Model, text: str) -> Json:
         """Check a text: see `report_on`."""
