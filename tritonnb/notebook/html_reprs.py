@@ -108,7 +108,7 @@ def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsE
     )
 
 
-def statistics_card(stats: StatisticsEntry) -> str:
+def statistics_card(stats: Mapping[str, Any]) -> str:
     """Return the statistics of one model version as HTML: the mean times of executions by batch size."""
     if not stats["execution_count"]:
         return "<p>No request has been executed yet.</p>"
@@ -124,12 +124,12 @@ def statistics_card(stats: StatisticsEntry) -> str:
     entries = stats["batch_stats"]
     # A mean of a few executions is hollow, and does not determine the scale.
     counts = [entry["compute_infer"]["count"] for entry in entries]
-    totals = [sum(mean_ms(entry[key]) for key, _, _ in PHASES) for entry in entries]
+    means = [[mean_ms(entry[key]) for key, _, _ in PHASES] for entry in entries]
+    totals = [sum(parts) for parts in means]
     settled = [total for total, count in zip(totals, counts, strict=True) if count >= SETTLED]
     longest = max(settled or totals, default=0.0)
     rows = []
-    for entry, total, count in zip(entries, totals, counts, strict=True):
-        parts = [mean_ms(entry[key]) for key, _, _ in PHASES]
+    for entry, parts, total, count in zip(entries, means, totals, counts, strict=True):
         rows.append(
             [
                 entry["batch_size"],
@@ -166,7 +166,7 @@ def _row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
 
 
 def _is_number(cell: object) -> bool:
-    return not isinstance(cell, _Html) and (cell in ("", "–") or str(cell).replace(".", "", 1).isdigit())
+    return not isinstance(cell, _Html) and (cell in ("", "–") or str(cell).replace(",", "").replace(".", "", 1).isdigit())
 
 
 def _bar(parts: Sequence[float], longest: float, *, hollow: bool) -> str:
@@ -191,9 +191,14 @@ def _mean_ms(duration: DurationEntry) -> str:
     return f"{mean_ms(duration):.2f} ms"
 
 
-def mean_batch_text(stats: StatisticsEntry) -> str:
+def mean_batch_text(stats: Mapping[str, Any]) -> str:
     """Return the mean rows of an execution, or a dash."""
     return f"{stats['inference_count'] / stats['execution_count']:.1f}" if stats["execution_count"] else "–"
+
+
+def batches_text(stats: Mapping[str, Any]) -> str:
+    """Return the number of batches of each size, or a dash."""
+    return ", ".join(f"{row['batch_size']}×{row['compute_infer']['count']}" for row in stats["batch_stats"]) or "–"
 
 
 def remote_card(remote: Remote) -> str:

@@ -6,7 +6,6 @@ import html
 import time
 from collections import deque
 from contextlib import ExitStack
-from typing import cast
 
 import ipywidgets as widgets
 
@@ -14,7 +13,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.html_reprs import statistics_card
+from tritonnb.notebook.html_reprs import batches_text, html_table, mean_batch_text, statistics_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.recording.recording import Recording
@@ -24,7 +23,6 @@ from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
 from tritonnb.telemetry.difference import difference
-from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 #: What is traced while a view is open: a limited number of requests, so that a killed process leaves nothing on.
 _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(TRACE_COUNT)}
@@ -32,6 +30,7 @@ _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(
 _RENEWAL_S = 10.0
 #: Intervals of the statistics that are shown.
 _INTERVALS = 10
+_TITLES = ("from", "requests/s", "mean batch (rows)", "batches (rows×count)", "queue (ms)", "compute (ms)")
 
 
 @with_short_traceback
@@ -127,7 +126,7 @@ class RemoteBatchView(PolledView):
         if self._session is None:
             self._session = ViewSession(self.name, self._config, events[0].time_ns)
         self.status.value = self._text()
-        self._session.fold(map(pack, events))
+        self._session.tracker.fold(map(pack, events))
         delivery = self._session.flush(now_ns)
         if self.batches is None:  # its first picture shows the time span of the first batches
             self.batches = BatchView(self._session.history(now_ns), self.recording())
@@ -194,8 +193,8 @@ class StatisticsView(PolledView):
         new = difference(stats, self._last)
         self._rows.appendleft(_interval(new, self._read_s - self._began_s, now - self._read_s))
         self._last, self._read_s = stats, now
-        self.table.value = _table(self._rows)
-        self.batch_sizes.value = statistics_card(cast("StatisticsEntry", difference(stats, self._first)))
+        self.table.value = html_table(_TITLES, self._rows)
+        self.batch_sizes.value = statistics_card(difference(stats, self._first))
         self.keep_last_state()
 
     def last_state(self) -> str:
@@ -206,23 +205,13 @@ class StatisticsView(PolledView):
 def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:
     """Return the cells of an interval: begin, requests and rows per second, mean batch, queue and compute time."""
     parts = new["inference_stats"]
-    executions = new["execution_count"]
     compute_ns = sum(parts[f"compute_{part}"]["ns"] for part in ("input", "infer", "output"))
     count = parts["success"]["count"]
-    sizes = ", ".join(f"{entry['batch_size']}×{entry['compute_infer']['count']}" for entry in new["batch_stats"])
     return [
         f"{begin_s:.0f} s",
         f"{count / seconds:,.0f}",
-        f"{new['inference_count'] / executions:.1f}" if executions else "–",
-        sizes or "–",
+        mean_batch_text(new),
+        batches_text(new),
         f"{parts['queue']['ns'] / count / 1e6:.2f}" if count else "–",
         f"{compute_ns / count / 1e6:.2f}" if count else "–",
     ]
-
-
-def _table(rows: deque[list[str]]) -> str:
-    titles = ("from", "requests/s", "mean batch (rows)", "batches (rows×count)", "queue (ms)", "compute (ms)")
-    head = "".join(f"<th style='text-align:right'>{title}</th>" for title in titles)
-    cells = ("".join(f"<td style='text-align:right'>{html.escape(cell)}</td>" for cell in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return f"<table style='margin-left:0'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

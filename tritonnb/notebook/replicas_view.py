@@ -72,7 +72,7 @@ class ReplicasView(PolledView):
         replicas, statistics, now = self._remote.replicas(), self._remote.replica_stats(), time.monotonic()
         seconds, self._read_s = now - self._read_s, now
         counts = {name: _Counts(entries) for name, entries in statistics.items()}
-        live = sum(len(_sequences(replica)) for replica in replicas)
+        live = sum(len(replica["sequences"]) for replica in replicas)
         self.status.value = (
             f"<b>{html.escape(self._remote.url)}</b>: {len(replicas)} replicas, {live} live sequences. "
             f"Requests per second and batches are those of the last {seconds:.0f} s."
@@ -100,7 +100,7 @@ class ReplicasView(PolledView):
             cells = counts.since(self._counts.get(name, counts), seconds)
         rate, *batches = cells
         state = [name, replica["group"], replica["state"], rate, replica["in_flight"], replica["queued"]]
-        return [*state, *batches, len(_sequences(replica))]
+        return [*state, *batches, len(replica["sequences"])]
 
 
 class _Counts:
@@ -128,11 +128,6 @@ class _Counts:
         ]
 
 
-def _sequences(replica: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    sequences: list[Mapping[str, Any]] = replica["sequences"]
-    return sequences
-
-
 def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
     rows = [row for replica in replicas for row in _placement(replica)]
     return html_table(("replica", "model", "live", "correlation IDs"), rows) if rows else "<p>No live sequences.</p>"
@@ -140,10 +135,9 @@ def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
 
 def _placement(replica: Mapping[str, Any]) -> list[list[Any]]:
     """Return the live sequences of a replica: a row for each model."""
-    models = sorted({str(sequence["model"]) for sequence in _sequences(replica)})
     rows = []
-    for model in models:
-        ids = [str(sequence["sequence_id"]) for sequence in _sequences(replica) if sequence["model"] == model]
+    for model in sorted({str(sequence["model"]) for sequence in replica["sequences"]}):
+        ids = [str(sequence["sequence_id"]) for sequence in replica["sequences"] if sequence["model"] == model]
         more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
         rows.append([replica["replica"], model, len(ids), ", ".join(ids[:_NAMED]) + more])
     return rows
