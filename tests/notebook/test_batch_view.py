@@ -237,7 +237,7 @@ def test_view_without_an_output_sends_nothing_until_it_is_displayed_again(
     for in_sight in (True, None):
         view._handle_custom_msg({"view": "one", "in_sight": in_sight}, [])
     server["double"](X=[[1]])
-    while not view._session.quiet:
+    while not view._session.tracker.quiet:
         pass
     assert not view.refresh_last_state()
     assert all(delivery["counts"]["requests"] == 0 for delivery in sent)

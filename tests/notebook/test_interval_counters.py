@@ -142,7 +142,7 @@ def test_dashboard_and_view_have_equal_counts() -> None:
     activity.fold(packed)
     seconds = activity.last("m", activity.number_at(end) + 1, activity.number_at(end) + 1)
     session = ViewSession("m", rec.configs["m"], begin)
-    session.fold(packed)
+    session.tracker.fold(packed)
     lanes = session.flush(end)["counters"]["lanes"].values()
     for name, of_activity in (("busy", "busy_ns"), ("batches", "batches"), ("rows", "rows")):
         assert sum(sum(lane[name]) for lane in lanes) == sum(getattr(second, of_activity) for second in seconds), name

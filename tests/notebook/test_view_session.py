@@ -44,7 +44,7 @@ def rec() -> Recording:
 
 def test_whole_recording_is_sent_to_the_view(rec: Recording) -> None:
     session = session_of(rec, limited=False, keep=5000)
-    session.fold(map(pack, rec.events))
+    session.tracker.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
     sent = json.loads(json.dumps(session.history(rec.span_ns[1])))
     batches = rows(sent["batches"])
@@ -68,7 +68,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> N
     batches, depths, taken = {}, [], []  # type: ignore[var-annotated]
     for at in range(0, len(rec.events) + 7 * parts_later, 7):
         part = rec.events[at : at + 7]
-        session.fold(map(pack, part))
+        session.tracker.fold(map(pack, part))
         if part:
             taken.append(session.tracker.take_changes(part[-1].time_ns))
         if len(taken) <= parts_later and part:
@@ -83,7 +83,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> N
     assert list(batches.values()) == rows(history["batches"])
     assert all(batch["end"] is not None for batch in batches.values())
     assert depths == history["depths"]
-    assert session.quiet
+    assert session.tracker.quiet
 
 
 @pytest.mark.parametrize("rate", [20, 800])
@@ -92,7 +92,7 @@ def test_view_opened_later_equals_one_opened_earlier(rate: int) -> None:
     later, before = session_of(rec), session_of(rec)
     later.replay(list(map(pack, rec.events)))
     for event in rec.events:
-        before.fold([pack(event)])
+        before.tracker.fold([pack(event)])
         before.flush(event.time_ns)
     end = rec.span_ns[1]
     shown, expected = (json.loads(json.dumps(session.history(end))) for session in (later, before))
@@ -123,9 +123,9 @@ def test_batch_completed_during_encoding_is_in_the_next_delivery(rec: Recording)
 def test_events_that_were_received_are_in_the_next_delivery(rec: Recording) -> None:
     session = session_of(rec)
     session.flush(rec.span_ns[0])
-    assert session.quiet
+    assert session.tracker.quiet
     session.tracker.receive(pack(rec.events[0]))
-    assert not session.quiet
+    assert not session.tracker.quiet
     assert session.flush(rec.events[0].time_ns)["counts"]["requests"] == 1
 
 
@@ -140,7 +140,7 @@ def test_tracker_keeps_only_events_of_its_model(rec: Recording) -> None:
 
 def test_queue_depth_equals_the_schedulers(rec: Recording) -> None:
     session = session_of(rec, limited=False, keep=5000)
-    session.fold(map(pack, rec.events))
+    session.tracker.fold(map(pack, rec.events))
     depths = dict(map(tuple, session.flush(0)["depths"]))
     batches = rows(session.history(0)["batches"])
     for batch in batches:
@@ -151,13 +151,13 @@ def test_queue_depth_equals_the_schedulers(rec: Recording) -> None:
 def test_waiting_requests_are_sent_while_they_wait() -> None:
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
     session = session_of(rec)
-    session.fold(pack(event) for event in rec.events if event.time_ns < 2_000_000)
+    session.tracker.fold(pack(event) for event in rec.events if event.time_ns < 2_000_000)
     sent = session.flush(2_000_000)
     assert [(label, size, ms(queued), row) for label, size, _, queued, row, *_ in sent["pending"]] == [
         ("1", 1, 0.0, 0),
         ("2", 2, 1.0, 1),
     ]
-    assert (sent["depth"], ms(sent["now"]), session.quiet) == (2, 2.0, False)
+    assert (sent["depth"], ms(sent["now"]), session.tracker.quiet) == (2, 2.0, False)
 
 
 def deliveries(rec: Recording, session: ViewSession, size: int = 1500) -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ def deliveries(rec: Recording, session: ViewSession, size: int = 1500) -> list[d
     events = list(map(pack, rec.events))
     sent = []
     for at in range(0, len(events), size):
-        session.fold(events[at : at + size])
+        session.tracker.fold(events[at : at + size])
         sent.append(session.flush(events[min(at + size, len(events)) - 1][1]))
     return sent
 
@@ -198,7 +198,7 @@ def test_unsent_requests_are_counted_in_each_delivery(fast: Recording) -> None:
     sent = deliveries(fast, session)
     assert sent[-1]["counts"]["requests"] == sent[-1]["counts"]["batches"] == len(fast.requests)
     assert sent[-1]["depth"] == 0
-    assert session.quiet
+    assert session.tracker.quiet
     assert all(len(rows(delivery["batches"])) <= MOST_BATCHES for delivery in sent[5:])
 
 
@@ -253,7 +253,7 @@ def test_history_has_all_counters_and_is_bounded_over_hours() -> None:
     hour = 3_600_000_000_000
     for time_ns in range(0, 10 * hour, hour // 400):
         batch = replace(executed, time_ns=time_ns, batch=time_ns, exec_start_ns=time_ns, exec_end_ns=time_ns + 5000)
-        session.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
+        session.tracker.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
         session.flush(time_ns)
         if time_ns % hour == 0:
             sizes[time_ns // hour] = len(json.dumps(session.history(time_ns)["levels"]))
@@ -268,7 +268,7 @@ def test_requests_without_a_priority_have_the_default_level() -> None:
         dynamic_batching { priority_levels: 3 default_priority_level: 2 }"""
     rec = tnb.simulate(config, [tnb.Arrival(0), tnb.Arrival(0, priority=3)], tnb.fixed(1))
     session = session_of(rec)
-    session.fold(map(pack, rec.events))
+    session.tracker.fold(map(pack, rec.events))
     members = [member for batch in rows(session.flush(rec.span_ns[1])["batches"]) for member in batch["members"]]
     assert sorted(priority for _, _, priority, *_ in members) == [2, 3]
 
@@ -287,7 +287,7 @@ def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
 
 def test_history_keeps_a_limited_number_of_batches(rec: Recording) -> None:
     session = session_of(rec, keep=5)
-    session.fold(map(pack, rec.events))
+    session.tracker.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
     history = session.history(rec.span_ns[1])
     assert len(rows(history["batches"])) == 5
@@ -297,7 +297,7 @@ def test_history_keeps_a_limited_number_of_batches(rec: Recording) -> None:
 def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) -> None:
     waiting = [event for event in rec.events if type(event).__name__ == "RequestArrived"][:1]
     session = session_of(rec, depth=1)
-    session.fold(pack(event) for event in rec.events if event not in waiting)
+    session.tracker.fold(pack(event) for event in rec.events if event not in waiting)
     sent = session.flush(rec.span_ns[1])
     assert sent["depth"] == 0
     assert min(depth for _, depth in sent["depths"]) == 0
@@ -307,7 +307,7 @@ def test_batch_running_when_the_view_opens_counts_as_busy_from_that_time(rec: Re
     running = rec.batches[0]
     opened_ns = (running.exec_start_ns + running.exec_end_ns) // 2
     session = ViewSession("m", rec.configs["m"], opened_ns)
-    session.fold(pack(event) for event in rec.events if opened_ns < event.time_ns <= running.exec_end_ns)
+    session.tracker.fold(pack(event) for event in rec.events if opened_ns < event.time_ns <= running.exec_end_ns)
     lane = session.flush(running.exec_end_ns)["counters"]["lanes"][running.instance]
     assert sum(lane["busy"]) == running.exec_end_ns - opened_ns
 
@@ -320,7 +320,7 @@ def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -
         for event in rec.events
     ]
     session = session_of(rec, limited=False, keep=5000)
-    session.fold(map(pack, failing))
+    session.tracker.fold(map(pack, failing))
     session.flush(rec.span_ns[1])
     sent = session.history(rec.span_ns[1])
     assert sent["counts"]["failed"] == sum(len(batch.requests) for batch in rec.batches if batch.number % 2)
@@ -333,7 +333,7 @@ def test_refused_requests_are_sent_with_their_reason() -> None:
     )
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     session = session_of(rec)
-    session.fold(map(pack, rec.events))
+    session.tracker.fold(map(pack, rec.events))
     ((begin, end, label, _, message, _),) = session.flush(rec.span_ns[1])["refused"]
     assert (ms(begin), label, message) == (0.01, "2", "Request timeout expired")
     assert ms(end) == pytest.approx(0.51)
@@ -343,7 +343,7 @@ def test_drawn_slots_equal_the_recorded_ones() -> None:
     arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
     session = session_of(rec, limited=False, keep=5000)
-    session.fold(map(pack, rec.events))
+    session.tracker.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
     sent = session.history(rec.span_ns[1])
     assert [encoded[:3] for encoded in sent["occupancy"]] == [
@@ -368,17 +368,17 @@ def test_metadata_have_the_values_of_the_configuration() -> None:
 
 def test_cache_hits_are_requests_without_a_batch(rec: Recording) -> None:
     session = session_of(rec)
-    session.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
-    assert not session.quiet
+    session.tracker.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
+    assert not session.tracker.quiet
     counts = session.flush(10)["counts"]
     assert (counts["requests"], counts["cached"], counts["batches"]) == (1, 1, 0)
-    assert session.quiet
+    assert session.tracker.quiet
 
 
 def test_view_of_an_ensemble_names_the_step_models() -> None:
     steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
     config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
     session = ViewSession("e", config, 0)
-    session.fold([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
+    session.tracker.fold([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
     assert session.flush(10)["counts"]["requests"] == 1
     assert session.meta["note"].endswith("Watch the models of its steps: detect, crop.")

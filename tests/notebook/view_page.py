@@ -71,8 +71,8 @@ def deliveries(rec: Recording, interval_ms: int = 100, **options: Any) -> tuple[
         while event is not None and event[1] <= now:
             part.append(event)
             event = next(events, None)
-        session.fold(part)
-        if not session.quiet:
+        session.tracker.fold(part)
+        if not session.tracker.quiet:
             sent.append(session.flush(now))
     return history, sent
 

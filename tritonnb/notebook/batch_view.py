@@ -22,7 +22,7 @@ from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
-from tritonnb.notebook.widget_files import STATIC, join_modules
+from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
@@ -107,7 +107,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     >>> view.close()
     """
 
-    _esm = join_modules(STATIC / "batch_view" / "view.js")
+    _esm = javascript("batch_view")
     _css = style_sheet(".tnb-batch-view") + (STATIC / "batch_view.css").read_text("utf-8")
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)

@@ -102,7 +102,10 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._server = server
         self._monitor = ServerMonitor(server)
         self._title, self._card, self._statistics = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self._models, self._tiles, self._charts = ModelList(), Tiles(), Charts()
+        for card in (self._title, self._card, self._statistics):
+            card.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
+        self._title.add_class("tnb-title")
+        self._models, self._tiles, self._charts = ModelList().add_class("tnb-side"), Tiles(), Charts()
         self._graph = Graph(self._show_step)
         self._model: ModelHandle | None = None
         self._served = False
@@ -118,11 +121,11 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             "Statistics": self._statistics, "Server": self._card,
         }  # fmt: skip
         self._tabs = widgets.Tab(tuple(tabs.values()), titles=tuple(tabs), selected_index=0)
-        self._main = widgets.VBox([self._tiles, self._tabs])
-        self._body = widgets.HBox([self._models, self._main])
+        self._main = widgets.VBox([self._tiles, self._tabs]).add_class("tnb-main")
+        self._body = widgets.HBox([self._models, self._main]).add_class("tnb-body")
         self._worker = Worker("tritonnb dashboard", self._run, self._refresh, _POLL_S)
         super().__init__([self._title, self._body])
-        self._add_classes()
+        self.add_class(LIVE).add_class("tnb-dashboard")
         try:
             self._monitor.update()
             self._refresh_models()
@@ -178,16 +181,6 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         if view is not None and (view.refresh_last_state() if view in self._own else not view.is_displayed):
             self._draw_picture()
         return True
-
-    def _add_classes(self) -> None:
-        self.add_class(LIVE)
-        self.add_class("tnb-dashboard")
-        self._title.add_class("tnb-title")
-        self._body.add_class("tnb-body")
-        self._models.add_class("tnb-side")
-        self._main.add_class("tnb-main")
-        for card in (self._title, self._card, self._statistics):
-            card.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
 
     @property
     def _names(self) -> list[str]:

@@ -165,7 +165,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         events = debugger.events[: debugger.position][-_MOST_EVENTS:]
         session = ViewSession(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, limited=False)
         session.meta["simulated"] = debugger.simulated
-        session.fold(map(pack, events))
+        session.tracker.fold(map(pack, events))
         session.flush(now_ns)
         return {**session.history(now_ns), "reset": True, "position": debugger.position}
 

@@ -292,8 +292,8 @@ class LiveBatchView(BatchView):
                 state = {**state, "recent": numbers} if numbers != known else state
             # The idle time of sequences goes on without events.
             is_new = "meta" in state or "recent" in state or (slots != before and now - sent_ns > _IDLE_NS)
-            if is_new or not self._session.quiet:
-                undrawn = undrawn or not self._session.quiet
+            if is_new or not self._session.tracker.quiet:
+                undrawn = undrawn or not self._session.tracker.quiet
                 delivery = {**self._delivery(), **state}
                 if not self._is_absent:
                     self.send(delivery)

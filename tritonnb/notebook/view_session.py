@@ -140,21 +140,12 @@ class ViewSession:
         """The time of the last delivery, or of the begin."""
         return self._last.now_ns
 
-    @property
-    def quiet(self) -> bool:
-        """True if nothing is new and no request waits or is being executed."""
-        return self.tracker.quiet
-
-    def fold(self, events: Iterable[Packed]) -> None:
-        """Follow packed events of the model, in order."""
-        self.tracker.fold(events)
-
     def replay(self, events: Sequence[Packed]) -> None:
         """Process past events, in order, as if the view had been open at that time."""
         recent = max(0, len(events) - _REPLAYED)
         parts = [events[:recent], *(events[at : at + MOST_BATCHES] for at in range(recent, len(events), MOST_BATCHES))]
         for part in filter(None, parts):
-            self.fold(part)
+            self.tracker.fold(part)
             self.flush(max(packed[TIME] for packed in part))
 
     def flush(self, now_ns: int) -> Json:
@@ -316,7 +307,7 @@ def recorded_history(recording: Recording) -> Json:
         interval_ns=interval_ns, keep_intervals=2 * _RECORDED_INTERVALS,
     )  # fmt: skip
     session.meta["simulated"] = recording.simulated
-    session.fold(map(pack, recording.events))
+    session.tracker.fold(map(pack, recording.events))
     session.flush(end)
     return session.history(end)
 

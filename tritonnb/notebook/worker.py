@@ -31,6 +31,11 @@ class Worker:
         The job that is run whenever none was submitted for ``interval_s``.
     interval_s : float
         In seconds.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether `stop` has been called.
     """
 
     def __init__(self, name: str, run: Callable[[Job], None], poll: Job, interval_s: float) -> None:
@@ -39,13 +44,8 @@ class Worker:
         self._interval_s = interval_s
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._submitting = threading.Lock()
-        self._stopped = False
+        self.stopped = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-
-    @property
-    def stopped(self) -> bool:
-        """True if `stop` has been called."""
-        return self._stopped
 
     def start(self) -> None:
         """Start the thread; jobs that were submitted before are run first."""
@@ -55,14 +55,14 @@ class Worker:
     def submit(self, job: Job) -> bool:
         """Queue a job; return False, without running it, if the worker has been stopped."""
         with self._submitting:
-            if not self._stopped:
+            if not self.stopped:
                 self._jobs.put(job)
-            return not self._stopped
+            return not self.stopped
 
     def stop(self) -> None:
         """Accept no more jobs; the thread ends after those that were submitted."""
         with self._submitting:
-            self._stopped = True
+            self.stopped = True
             self._jobs.put(None)
 
     def join(self) -> None:
@@ -136,22 +136,18 @@ class LatestOnlyWorker:
         thread.start()  # it waits for the lock
         self._thread = thread  # `join` may be called on another thread, and needs one that was started
 
-    def _end(self) -> None:
-        """Forget the thread, which ends; called with the lock."""
-        self._thread = None
-        atexit.unregister(self.join)
+    def _take_next(self) -> Callable[[], None] | None:
+        with self._lock:
+            job, self._next = self._next, None
+            return job
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                job, self._next = self._next, None
-                if job is None:
-                    return self._end()
-            try:
+        try:
+            while (job := self._take_next()) is not None:
                 job()
-            except BaseException:  # `threading` reports it, and the next job needs another thread
-                with self._lock:
-                    self._end()
-                    if self._next is not None:
-                        self._start()
-                raise
+        finally:  # an exception ends the thread, too, and `threading` reports it
+            with self._lock:
+                self._thread = None
+                atexit.unregister(self.join)
+                if self._next is not None:  # submitted in the meantime
+                    self._start()
