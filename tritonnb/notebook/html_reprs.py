@@ -166,7 +166,8 @@ def _row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
 
 
 def _is_number(cell: object) -> bool:
-    return not isinstance(cell, _Html) and (cell in ("", "–") or str(cell).replace(",", "").replace(".", "", 1).isdigit())
+    digits = str(cell).replace(",", "").replace(".", "", 1)
+    return not isinstance(cell, _Html) and (cell in ("", "–") or digits.isdigit())
 
 
 def _bar(parts: Sequence[float], longest: float, *, hollow: bool) -> str:
