@@ -107,6 +107,7 @@ def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+@with_short_tracebacks
 class ShortTracebacks(AbstractContextManager[T]):
     """A context manager whose own errors have tracebacks without this package's frames; those of the block stay.
 
@@ -119,17 +120,9 @@ class ShortTracebacks(AbstractContextManager[T]):
         self._inner = inner
 
     def __enter__(self) -> T:
-        try:
-            return self._inner.__enter__()
-        except TritonError as error:
-            shorten_traceback(error)
-            raise
+        return self._inner.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        try:
-            return self._inner.__exit__(kind, error, trace)
-        except TritonError as raised:
-            shorten_traceback(raised)
-            raise
+        return self._inner.__exit__(kind, error, trace)
