@@ -19,13 +19,13 @@ from tornado import httputil
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints
-from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.rpcs import INFER, RPC_OF
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
-from tritonnb.endpoints.request_rules import client_text
+from tritonnb.endpoints.request_rules import as_triton_error, client_text
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.coordinator import DeploymentChange, ReplicaReport

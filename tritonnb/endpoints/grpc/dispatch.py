@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
@@ -21,8 +20,6 @@ from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Re
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
-
-logger = logging.getLogger(__name__)
 
 #: HealthCheckResponse with the status SERVING or NOT_SERVING.
 SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
@@ -127,11 +124,3 @@ async def _requests(messages: AsyncIterator[Serialized]) -> AsyncIterator[pb.Mod
     with suppress(InternalError):
         async for message in messages:
             yield RPC_OF[INFER].read(message)
-
-
-def as_triton_error(error: Exception) -> TritonError:
-    """Return the error for the client; an unexpected one is logged."""
-    if isinstance(error, TritonError):
-        return error
-    logger.error("an RPC failed unexpectedly", exc_info=error)
-    return InternalError(f"{type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.json_types import Json
-from tritonnb.endpoints.request_rules import version_number
+from tritonnb.endpoints.request_rules import refuse_repository, version_number
 from tritonnb.runtime.cuda_memory import CudaRegion
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.shared_memory import SystemRegion
@@ -64,18 +64,18 @@ class RpcHandlers:
 
     async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> Json:
         """Return every model and its state."""
-        _refuse_repository(request.repository_name)
+        refuse_repository(request.repository_name)
         return {"models": self._engine.index(request.ready)}
 
     async def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> None:
         """Load or reload a model."""
-        _refuse_repository(request.repository_name)
+        refuse_repository(request.repository_name)
         self._engine.check_model_control()
         await self._engine.load(request.model_name, _load_parameters(request.parameters))
 
     async def RepositoryModelUnload(self, request: pb.RepositoryModelUnloadRequest) -> None:
         """Unload a model; it need not exist."""
-        _refuse_repository(request.repository_name)
+        refuse_repository(request.repository_name)
         self._engine.check_model_control()
         dependents = request.parameters.get("unload_dependents")
         if dependents is not None and dependents.WhichOneof("parameter_choice") != "bool_param":
@@ -146,11 +146,6 @@ class RpcHandlers:
             settings.log_format = log_format
         values = settings.to_dict().items()
         return {"settings": {name: {_LOG_FIELDS[type(value)]: value} for name, value in values}}
-
-
-def _refuse_repository(name: str) -> None:
-    if name:
-        raise UnsupportedError("'repository_name' specification is not supported")
 
 
 def _load_parameters(values: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:

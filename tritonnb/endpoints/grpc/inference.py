@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
+from tritonnb.core.errors import TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
@@ -146,15 +146,9 @@ class Inference:
         """
         if self._trace is not None:
             self._trace.stamp("GRPC_SEND_START", time.monotonic_ns())
-        try:
-            if response.error is not None:
-                raise response.error.fresh()
-            return response_message(self._served, self.request, response, self._response_format)
-        except TritonError:
-            raise
-        except Exception as error:
-            logger.error("an inference response could not be written", exc_info=error)
-            raise InternalError(f"{type(error).__name__}: {error}") from error
+        if response.error is not None:
+            raise response.error.fresh()
+        return response_message(self._served, self.request, response, self._response_format)
 
     def sent(self, final: bool) -> None:
         """Record that a response was passed to the transport."""

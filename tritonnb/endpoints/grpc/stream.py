@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.inference import Inference
-from tritonnb.endpoints.request_rules import log_failed
+from tritonnb.endpoints.request_rules import as_triton_error, log_failed
 from tritonnb.runtime.engine import Engine
 
 _FINAL = "triton_final_response"
@@ -134,7 +134,6 @@ class InferStream:
     def _message(self, inference: Inference, response: InferResponse) -> _Message | None:
         """Make the message for a response: None for none, an error that ends the stream."""
         request = inference.message
-        assert request is not None
         if response.empty:
             if not inference.wants_empty_final:
                 return None
@@ -143,7 +142,8 @@ class InferStream:
         else:
             try:
                 message = pb.ModelStreamInferResponse(infer_response=inference.response_message(response))
-            except TritonError as error:
+            except Exception as raised:
+                error = as_triton_error(raised)
                 if self._ends_on_error:
                     return strip_traceback(error)
                 message = pb.ModelStreamInferResponse(error_message=error.message)

@@ -6,7 +6,6 @@ but does not inherit from it: it is not compiled.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tornado import httputil
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
@@ -24,15 +23,13 @@ from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
 from tritonnb.endpoints.protocols import InferenceModel, Models
-from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
+from tritonnb.endpoints.request_rules import as_triton_error, check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.models.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace, Tracer
 
 if TYPE_CHECKING:
     from tritonnb.endpoints.http.endpoint import HttpEndpoint
-
-logger = logging.getLogger(__name__)
 
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _BINARY_HEAD = (
@@ -170,7 +167,7 @@ class Inference:
             log_failed("" if self._request is None else self._request.id, error)
             self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
         except Exception as error:
-            failure = _log_unexpected(error)
+            failure = as_triton_error(error)
             if request is None:
                 self._fail(failure, content_type)
             else:  # its model may have accepted it, and may answer it, too
@@ -185,11 +182,8 @@ class Inference:
         assert self._response_format is not None
         try:
             body, json_length = write_response(self._served, request, response, self._response_format)
-        except TritonError as error:
-            self._fail(error, TEXT)
-            return
         except Exception as error:
-            self._fail(_log_unexpected(error), TEXT)
+            self._fail(as_triton_error(error), TEXT)
             return
         accepted = self._head.accept_encoding
         encoding = choose_encoding(accepted) if accepted else "identity"
@@ -236,12 +230,6 @@ class Inference:
         """Called when the client has closed the connection."""
         if self._request is not None:
             self._request.cancel()
-
-
-def _log_unexpected(error: Exception) -> InternalError:
-    """Log a defect of this server, and return the error for the client."""
-    logger.error("an inference request failed unexpectedly", exc_info=error)
-    return InternalError(f"{type(error).__name__}: {error}")
 
 
 class HttpRequestHandler:

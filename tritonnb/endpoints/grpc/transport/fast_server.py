@@ -24,14 +24,14 @@ from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.compression import compress
 from tritonnb.endpoints.endpoint import listen
-from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
-from tritonnb.endpoints.request_rules import client_text
+from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _PREFIX = struct.Struct(">BI")

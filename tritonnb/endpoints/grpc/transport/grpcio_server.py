@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
-from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import InferStream
-from tritonnb.endpoints.request_rules import client_text
+from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 Context: TypeAlias = aio.ServicerContext

@@ -12,9 +12,9 @@ from typing import Any
 
 from tornado import httputil, web
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.endpoints.http import json_fields, json_reader
-from tritonnb.endpoints.request_rules import client_text, version_number
+from tritonnb.endpoints.request_rules import client_text, refuse_repository, version_number
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"
@@ -170,7 +170,7 @@ class RepositoryLoadHandler(Handler):
 
     async def post(self, model: str, repository: str | None = None) -> None:
         """Load or reload a model."""
-        _refuse_repository(repository)
+        refuse_repository(repository)
         parameters = _load_parameters(self.optional_json_body())
         self.engine.check_model_control()
         await self.engine.load(model, parameters)
@@ -181,7 +181,7 @@ class RepositoryUnloadHandler(Handler):
 
     async def post(self, model: str, repository: str | None = None) -> None:
         """Unload a model; it need not exist."""
-        _refuse_repository(repository)
+        refuse_repository(repository)
         body = self.optional_json_body()
         parameters = body.get("parameters") if isinstance(body, dict) else None
         # Triton unloads the model even if a member has another type.
@@ -204,11 +204,6 @@ class UnknownPathHandler(Handler):
     def prepare(self) -> None:
         """Respond with 404 to every method."""
         raise web.HTTPError(404)
-
-
-def _refuse_repository(name: str | None) -> None:
-    if name:
-        raise UnsupportedError("'repository_name' specification is not supported")
 
 
 def _load_parameters(body: object) -> dict[str, str | bytes]:
