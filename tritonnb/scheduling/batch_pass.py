@@ -20,7 +20,7 @@ applies decides:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling import reasons
@@ -91,7 +91,10 @@ class StrategyBatch:
 
 #: The actions of a pass: move requests to the current payload; start the next payload; wait for the queue delay; wait
 #: for an instance to take the current payload, because the next request has other inputs.
-SEND, NEXT_PAYLOAD, WAIT, BLOCKED = "send", "next_payload", "wait", "blocked"
+SEND: Final = "send"
+NEXT_PAYLOAD: Final = "next_payload"
+WAIT: Final = "wait"
+BLOCKED: Final = "blocked"
 
 
 class Scan:

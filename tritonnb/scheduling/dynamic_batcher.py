@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from tritonnb.core.errors import CancelledError, UnavailableError
 from tritonnb.core.schedulable import Schedulable
@@ -56,9 +57,9 @@ from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
 
 #: Number of payloads per instance that may be formed ahead.
-PAYLOADS_AHEAD = 2
+PAYLOADS_AHEAD: Final = 2
 #: How long the batcher sleeps with an empty queue if no arrival wakes it, in ns.
-POLL_NS = 500_000_000
+POLL_NS: Final = 500_000_000
 
 
 class DynamicBatcher(StatelessScheduler):

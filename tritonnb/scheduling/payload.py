@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Execute, Reason
@@ -12,7 +12,10 @@ from tritonnb.scheduling.instances import TakenInstance
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 
 #: What triggered a pass: see `tritonnb.scheduling.dynamic_batcher`.
-BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL = "arrival", "delay", "instance", "poll"
+BY_ARRIVAL: Final = "arrival"
+BY_DELAY: Final = "delay"
+BY_INSTANCE: Final = "instance"
+BY_POLL: Final = "poll"
 
 
 class Payload:

@@ -7,38 +7,38 @@ cheap; `explain` formats it only when needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.payload import BY_INSTANCE, BY_POLL
 
 # Executions
-ONE_REQUEST = "one_request"
-PREFERRED_SIZE = "preferred_size"
-FULL = "full"
-OVERSHOOTS_PREFERRED = "overshoots_preferred"
-DOES_NOT_FIT = "does_not_fit"
-DIFFERENT_INPUTS = "different_inputs"
-EXCLUDED = "excluded"
-DELAY_EXCEEDED = "delay_exceeded"
-NO_DELAY = "no_delay"
-GROWN = "grown"
-NO_SLOT_WAIT = "no_slot_wait"
-SLOT_UTILIZATION = "slot_utilization"
+ONE_REQUEST: Final = "one_request"
+PREFERRED_SIZE: Final = "preferred_size"
+FULL: Final = "full"
+OVERSHOOTS_PREFERRED: Final = "overshoots_preferred"
+DOES_NOT_FIT: Final = "does_not_fit"
+DIFFERENT_INPUTS: Final = "different_inputs"
+EXCLUDED: Final = "excluded"
+DELAY_EXCEEDED: Final = "delay_exceeded"
+NO_DELAY: Final = "no_delay"
+GROWN: Final = "grown"
+NO_SLOT_WAIT: Final = "no_slot_wait"
+SLOT_UTILIZATION: Final = "slot_utilization"
 # Steps of an ensemble
-INPUTS_READY = "inputs_ready"
-INFLIGHT_FREE = "inflight_free"
+INPUTS_READY: Final = "inputs_ready"
+INFLIGHT_FREE: Final = "inflight_free"
 # Refusals
-TIMED_OUT = "timed_out"
-CANCELLED = "cancelled"
-SEQUENCE_CANCELLED = "sequence_cancelled"
-BACKLOG_TIMED_OUT = "backlog_timed_out"
-INSTANCE_LOST = "instance_lost"
+TIMED_OUT: Final = "timed_out"
+CANCELLED: Final = "cancelled"
+SEQUENCE_CANCELLED: Final = "sequence_cancelled"
+BACKLOG_TIMED_OUT: Final = "backlog_timed_out"
+INSTANCE_LOST: Final = "instance_lost"
 # Verdicts: nothing is sent yet
-WAIT = "wait"
+WAIT: Final = "wait"
 # Recordings of traces
-BLS_REQUEST = "bls_request"
-UNKNOWN = "unknown"
+BLS_REQUEST: Final = "bls_request"
+UNKNOWN: Final = "unknown"
 
 RULES: Mapping[str, str] = {
     ONE_REQUEST: "without a batcher, every request is executed alone",

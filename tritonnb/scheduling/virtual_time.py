@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Final
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Scheduler, Stage
 
 #: The kinds of events, in the order in which those of one time are processed.
-_END, ARRIVAL, CANCEL, _WAKE = range(4)
+_END: Final = 0
+ARRIVAL: Final = 1
+CANCEL: Final = 2
+_WAKE: Final = 3
 
 
 class VirtualBatch:

@@ -284,6 +284,8 @@ class ExecutionTimes:
             If the service model does not return a time.
         """
         time = self._function(rows) if self._draw is None else self._draw(rows, now_ns, busy)
+        if type(time) is int and time >= _IMPLAUSIBLE_NS:
+            return time
         if not _is_time(time):
             raise InvalidArgumentError(
                 f"service model expected a time in ns of at least 0 for {pluralize(rows, 'row')}, got {time!r}"
