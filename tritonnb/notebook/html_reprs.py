@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.html_table import Html, html_table
 from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.remote.text import CLOSED, findings_of, not_ready_text
 from tritonnb.runtime.models.served_model import ServedModel
@@ -40,7 +41,7 @@ def server_card(server: Server) -> str:
     versions, absent = models_of(server)
     rows = [_version_row(entry, stats, configs.get(_key(entry))) for entry, stats in versions]
     rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
-    return f"{server_title(server)}{html_table(_VERSION_TITLES, rows) if rows else ''}{rest}"
+    return f"{server_title(server)}{html_table(_VERSION_TITLES, rows)}{rest}"
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, str]:
@@ -89,7 +90,7 @@ def processes_card(served: ServedModel) -> str:
         if process is not None or name in lost:
             count, reason = lost.get(name, (0, ""))
             rows.append([name, "starts again" if process is None else process, count, reason or "–"])
-    return html_table(("instance", "process", "restarts", "reason of the last one"), rows) if rows else ""
+    return html_table(("instance", "process", "restarts", "reason of the last one"), rows)
 
 
 def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsEntry, config: Any) -> str:
@@ -136,38 +137,12 @@ def statistics_card(stats: Mapping[str, Any]) -> str:
                 count,
                 *(f"{part:.2f}" for part in parts),
                 f"{total / entry['batch_size']:.3f}" if entry["batch_size"] else "",
-                _Html(_bar(parts, longest, hollow=count < SETTLED)),
+                Html(_bar(parts, longest, hollow=count < SETTLED)),
             ]
         )
     legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for _, name, colour in PHASES)
-    titles = ("batch size (rows)", "executions", "input ms", "compute ms", "output ms", "ms per row", _Html(legend))
-    return lead + (html_table(titles, rows) if rows else "")
-
-
-class _Html(str):
-    """Text that already is HTML."""
-
-
-def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as HTML; numbers are aligned to the right."""
-    lines = [list(row) for row in rows]
-    sides = ["right" if all(_is_number(cell) for cell in column) else "left" for column in zip(*lines, strict=True)]
-    head = _row("th", titles, sides)
-    body = "".join(_row("td", line, sides) for line in lines)
-    return f"<table style='margin-left:0'><thead>{head}</thead><tbody>{body}</tbody></table>"
-
-
-def _row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
-    pieces = (
-        f"<{tag} style='text-align:{side}'>{cell if isinstance(cell, _Html) else html.escape(str(cell))}</{tag}>"
-        for cell, side in zip(cells, sides, strict=True)
-    )
-    return f"<tr>{''.join(pieces)}</tr>"
-
-
-def _is_number(cell: object) -> bool:
-    digits = str(cell).replace(",", "").replace(".", "", 1)
-    return not isinstance(cell, _Html) and (cell in ("", "–") or digits.isdigit())
+    titles = ("batch size (rows)", "executions", "input ms", "compute ms", "output ms", "ms per row", Html(legend))
+    return lead + html_table(titles, rows)
 
 
 def _bar(parts: Sequence[float], longest: float, *, hollow: bool) -> str:
@@ -213,7 +188,7 @@ def remote_card(remote: Remote) -> str:
     extensions = ", ".join(metadata.get("extensions", ()))
     return (
         f"<p><b>{html.escape(metadata['name'])} {html.escape(metadata['version'])}</b> at "
-        f"{html.escape(remote.url)}</p>{html_table(_VERSION_TITLES, rows) if rows else '<p>No models.</p>'}"
+        f"{html.escape(remote.url)}</p>{html_table(_VERSION_TITLES, rows) or '<p>No models.</p>'}"
         f"<p>Extensions: {html.escape(extensions)}.</p>"
         + "".join(f"<p><b>{html.escape(text)}</b></p>" for text in findings_of(remote))
     )

@@ -10,10 +10,11 @@ from contextlib import ExitStack
 import ipywidgets as widgets
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.html_reprs import batches_text, html_table, mean_batch_text, statistics_card
+from tritonnb.notebook.html_reprs import batches_text, mean_batch_text, statistics_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.recording.recording import Recording

@@ -11,7 +11,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.notebook.html_reprs import html_table, remote_card
+from tritonnb.core.html_table import html_table
+from tritonnb.notebook.html_reprs import remote_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.remote.connection import Remote
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
@@ -130,7 +131,7 @@ class _Counts:
 
 def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
     rows = [row for replica in replicas for row in _placement(replica)]
-    return html_table(("replica", "model", "live", "correlation IDs"), rows) if rows else "<p>No live sequences.</p>"
+    return html_table(("replica", "model", "live", "correlation IDs"), rows) or "<p>No live sequences.</p>"
 
 
 def _placement(replica: Mapping[str, Any]) -> list[list[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.html_table import html_report
 from tritonnb.core.json_types import Json
 from tritonnb.recording.generations import TokenTimes
 from tritonnb.recording.recording import Recording
@@ -248,9 +248,8 @@ class LoadResult:
         return "\n".join([self.verdict(), *(f"  {name:<24}{value:>12}" for name, value in self._table()), *errors])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self._table())
-        errors = "".join(f"<li>{count} × {html.escape(message)}</li>" for message, count in self.errors.items())
-        return f"<p><b>{html.escape(self.verdict())}</b></p><table><tbody>{rows}</tbody></table><ul>{errors}</ul>"
+        errors = [f"{count} × {message}" for message, count in self.errors.items()]
+        return html_report(self.verdict(), (), self._table(), errors)
 
     def _table(self) -> list[tuple[str, str]]:
         shown = [(name, value) for name, value in self.summary().items() if value is not None and not math.isnan(value)]

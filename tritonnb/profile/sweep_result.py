@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.html_table import html_report
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.export import export, perf_analyzer_command
@@ -314,13 +314,8 @@ class SweepResult:
         return "\n".join([self.verdict(), *(f"  {line}" for line in lines), self.remark])
 
     def _repr_html_(self) -> str:
-        head, *rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells()]
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return (
-            f"<p><b>{html.escape(self.verdict())}</b></p>"
-            f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{html.escape(self.remark)}</p>"
-        )
+        head, *rows = self._cells()
+        return html_report(self.verdict(), head, rows, [self.remark])
 
 
 def trial_text(trial: Trial) -> str:

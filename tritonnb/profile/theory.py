@@ -6,7 +6,6 @@ Little's law holds for every queue. The M/D/1 queue is the same workload without
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.html_table import html_report
 from tritonnb.recording.arrivals import OfferedLoad, offered_load
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
@@ -135,8 +135,7 @@ class Theory:
         return "\n".join([self.verdict(), *(f"  {a:<24}{b:>12,.2f}  {c}" for a, b, c in self.table())])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{a}</td><td>{b:,.2f}</td><td>{c}</td></tr>" for a, b, c in self.table())
-        return f"<p><b>{html.escape(self.verdict())}</b></p><table><tbody>{rows}</tbody></table>"
+        return html_report(self.verdict(), (), [(a, f"{b:,.2f}", c) for a, b, c in self.table()])
 
 
 @with_short_traceback

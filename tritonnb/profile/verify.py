@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from tritonnb.client.model import Model
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.html_table import html_report
 from tritonnb.model_config.diff import replaced
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import config_of, find_model, load
@@ -129,13 +129,8 @@ class Verification:
         return "\n".join([self.verdict(), *lines, *self.prediction.remarks])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("", "predicted", "measured", "error", "range"))
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows())
-        remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in self.prediction.remarks)
-        return (
-            f"<p><b>{html.escape(self.verdict())}</b></p>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{remarks}</ul>"
-        )
+        head = ("", "predicted", "measured", "error", "range")
+        return html_report(self.verdict(), head, self._rows(), self.prediction.remarks)
 
 
 @with_short_traceback

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord, last_executions
 from tritonnb.recording.latency_split import (
@@ -136,17 +136,8 @@ class Blame:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("cause", "ms", "share", "meaning", "remedy"))
-        body = "".join(
-            f"<tr><td>{cause}</td><td>{ms:.3f}</td><td>{share:.0%}</td>"
-            f"<td style='text-align:left'>{html.escape(meaning)}</td>"
-            f"<td style='text-align:left'>{html.escape(remedy)}</td></tr>"
-            for cause, ms, share, meaning, remedy in self.rows()
-        )
-        return (
-            f"<p><b>{html.escape(self.title)}</b></p>"
-            f"<table style='margin-left:0'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        rows = [(cause, f"{ms:.3f}", f"{share:.0%}", *texts) for cause, ms, share, *texts in self.rows()]
+        return html_report(self.title, ("cause", "ms", "share", "meaning", "remedy"), rows)
 
 
 def blame(rec: Recording, request: RequestRecord | int | str | None, service: Service | None) -> Blame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.html_table import html_report
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
@@ -176,13 +176,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         head, rows = self.columns_and_rows()
-        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-        heads = "".join(f"<th>{name}</th>" for name in ("", *head))
-        return (
-            f"<p><b>{html.escape(self.verdict())}</b></p>"
-            f"<table style='margin-left:0'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{html.escape(' '.join(self._remarks(head)))}</p>"
-        )
+        return html_report(self.verdict(), ("", *head), rows, self._remarks(head))
 
     @cached_property
     def _measures(self) -> Mapping[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tritonnb.core.accessors import extensible
+from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.constraint import Constraint
 from tritonnb.recording.prediction import Prediction
@@ -120,12 +120,15 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the rows of the table: names and texts."""
-        p99, prediction = self.best.prediction.latency_p99_ms, self.best.prediction
+        prediction = self.best.prediction
+        runner_up = "none"
+        if self.runner_up is not None:
+            runner_up = f"{self.runner_up}; p99 {self.runner_up.prediction.latency_p99_ms} ms"
         rows = [
-            ("p99 (ms)", str(p99)),
+            ("p99 (ms)", str(prediction.latency_p99_ms)),
             ("mean batch", str(prediction.mean_batch_size)),
             ("utilization", str(prediction.utilization)),
-            ("runner-up", "none" if self.runner_up is None else f"{self.runner_up}; p99 {self._p99(self.runner_up)}"),
+            ("runner-up", runner_up),
             ("margin", f"up to {self.highest_rate:,.0f} requests/s ({self.margin:+.0%})"),
             ("breaks first", self.limit),
         ]
@@ -135,15 +138,9 @@ class Plan:
             loss = f"the constraint {holds}; p99 {self.after_loss.latency_p99_ms} ms"
         return [*rows, ("one replica lost", loss)]
 
-    @staticmethod
-    def _p99(option: Option) -> str:
-        return f"{option.prediction.latency_p99_ms} ms"
-
     def __repr__(self) -> str:
         lines = [f"  {name:<17}{text}" for name, text in self.rows()]
         return "\n".join([self.verdict(), *lines, *(f"  {remark}" for remark in self.best.prediction.remarks)])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{name}</td><td>{html.escape(text)}</td></tr>" for name, text in self.rows())
-        remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in self.best.prediction.remarks)
-        return f"<p><b>{html.escape(self.verdict())}</b></p><table>{rows}</table><ul>{remarks}</ul>"
+        return html_report(self.verdict(), (), self.rows(), self.best.prediction.remarks)

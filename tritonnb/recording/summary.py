@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
+from tritonnb.core.html_table import html_report
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
@@ -110,17 +110,8 @@ def remarks_of(recording: Recording) -> list[str]:
 
 def as_html(recording: Recording) -> str:
     """Return the recording as HTML, as a notebook shows it."""
-    verdict = f"<p><b>{html.escape(recording.verdict())}</b></p>"
-    remarks = "".join(f"<p><i>{html.escape(remark)}</i></p>" for remark in recording.remarks())
     if recording.source is not None and recording.source.sampled:
-        return verdict + remarks
-    rows = "".join(
-        f"<tr><td>{size}</td><td>{count}</td><td>{recording.median_ms(size):.2f}</td></tr>"
-        for size, count in recording.batch_sizes().items()
-    )
-    table = (
-        "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
-    findings = "".join(f"<li>{html.escape(str(diagnosis))}</li>" for diagnosis in recording.diagnoses())
-    return verdict + (table if rows else "") + (f"<ul>{findings}</ul>" if findings else "") + remarks
+        return html_report(recording.verdict(), (), (), recording.remarks())
+    rows = [(size, count, f"{recording.median_ms(size):.2f}") for size, count in recording.batch_sizes().items()]
+    titles = ("batch size (rows)", "batches", "compute, median (ms)")
+    return html_report(recording.verdict(), titles, rows, [*recording.diagnoses(), *recording.remarks()])
