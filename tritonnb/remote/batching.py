@@ -7,13 +7,13 @@ Where the server reports the batches and their instances, nothing is inferred.
 from __future__ import annotations
 
 import bisect
-import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tritonnb.recording.recorded_events import natural_sort_key
 from tritonnb.remote.traced_request import ReportedBatch, TracedRequest
+from tritonnb.telemetry.lanes import count_overlaps
 from tritonnb.telemetry.trace_entry import BATCH_SENT
 
 #: In OTLP each request converts the times to the clock of the calendar, which moves them by nanoseconds.
@@ -112,18 +112,6 @@ def _in_order(requests: list[TracedRequest]) -> list[TracedRequest]:
     return sorted(requests, key=lambda request: request.queued_ns)
 
 
-def most_overlapping(batches: Sequence[TracedBatch]) -> int:
-    """Return the largest number of batches that ran at the same time."""
-    running: list[int] = []
-    most = 0
-    for batch in batches:
-        while running and running[0] <= batch.start_ns:
-            heapq.heappop(running)
-        heapq.heappush(running, batch.end_ns)
-        most = max(most, len(running))
-    return most
-
-
 def assign_instances(batches: Sequence[TracedBatch], instance_count: int) -> int:
     """Assign batches to instances: each to the one that has been idle longest, as the scheduler does.
 
@@ -139,7 +127,8 @@ def assign_instances(batches: Sequence[TracedBatch], instance_count: int) -> int
     int
         Number of instances used: more than configured, if more batches overlap.
     """
-    count = max(instance_count, most_overlapping(batches))
+    _, running = count_overlaps((batch.start_ns, batch.end_ns) for batch in batches)
+    count = max([instance_count, *running])
     ends = [0] * count
     released = [0] * count
     for batch in batches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -19,7 +19,6 @@ from tritonnb.core.suggestions import did_you_mean
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.check import findings, put_back, ready_models
 from tritonnb.remote.config import ChangedConfigs
-from tritonnb.remote.metrics import read_metrics
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.replicas import replicas_of, statistics_by_replica
 from tritonnb.remote.text import CLOSED, remote_text
@@ -233,7 +232,11 @@ class Remote(NamedModels):
             raise InvalidArgumentError(
                 f"metrics() of {self.url} expected a metrics_url, got none: pass it to connect()"
             )
-        return read_metrics(self._server.access, self.metrics_url)
+        from prometheus_client.parser import text_string_to_metric_families
+
+        content, _ = self._server.access.fetch(self.metrics_url)
+        samples = (sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples)
+        return {f"{sample.name}{_labels(sample.labels)}": float(sample.value) for sample in samples}
 
     def require_extension(self, name: str) -> None:
         """Raise an error if the server does not have an extension.
@@ -335,3 +338,8 @@ class Remote(NamedModels):
 
     def __repr__(self) -> str:
         return remote_text(self)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""

@@ -26,6 +26,8 @@ class LiveEvents:
 
     Attributes
     ----------
+    received : int
+        Number of requests that were added.
     reports : bool
         Whether the server reported the batches with their instances and reasons, so that nothing was inferred.
     """
@@ -38,24 +40,19 @@ class LiveEvents:
         self._numbers = count(1)
         self._until_ns = 0
         self.reports = False
-        self._received = self._seen = 0
-
-    @property
-    def received(self) -> int:
-        """Number of requests that were added."""
-        return self._received
+        self.received = self._seen = 0
 
     def add(self, request: TracedRequest) -> None:
         """Add a request; those of other models, and incomplete ones, are ignored."""
         if request.model == self.name and request.complete:
             self._serials.setdefault(request.key, len(self._serials) + 1)
             self.requests.append(request)
-            self._received += 1
+            self.received += 1
 
     def take_events(self) -> list[Event]:
         """Return the events of the batches that are complete and were not taken before, in the order of time."""
         requests = list(self.requests)
-        quiet, self._seen = self._received == self._seen, self._received
+        quiet, self._seen = self.received == self._seen, self.received
         if not requests:
             return []
         newest_ns = max(request.stamps.get("COMPUTE_START", 0) for request in requests)

@@ -16,7 +16,7 @@ from tritonnb.remote.check import find_configs, find_tracing, warn_of
 from tritonnb.remote.connection import Remote
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.replicas import is_deployment, record_replicas
+from tritonnb.remote.replicas import configs_with_steps, is_deployment, record_replicas
 from tritonnb.remote.trace_events import counted_rows
 from tritonnb.remote.trace_readers import trace_reader
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
@@ -157,9 +157,7 @@ def _record_traced(
     if not models:
         raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
     require_positive(trace_rate=trace_rate, trace_count=trace_count)
-    configs = {name: server.config(name) for name in models}
-    steps = {step.model_name for config in configs.values() for step in config.ensemble_scheduling.step}
-    configs |= {name: server.config(name) for name in sorted(steps - configs.keys())}
+    configs = configs_with_steps(server, models)
     levels = ["TIMESTAMPS", "TENSORS"] if rows else ["TIMESTAMPS"]
     changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
     if receiver is None:

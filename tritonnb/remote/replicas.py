@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -15,6 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableE
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
 from tritonnb.core.failures import warn
 from tritonnb.core.json_types import Json
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.files import event_of
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.replicas import instance_on
@@ -59,9 +61,7 @@ def statistics_by_replica(server: V2Client) -> dict[str, list[StatisticsEntry]]:
 @contextmanager
 def record_replicas(server: V2Client, models: Sequence[str]) -> Iterator[Recording]:
     """Record models on all replicas, those that are added during the block included."""
-    configs = {name: server.config(name) for name in models}
-    steps = {step.model_name for config in configs.values() for step in config.ensemble_scheduling.step}
-    configs |= {name: server.config(name) for name in sorted(steps - configs.keys())}
+    configs = configs_with_steps(server, models)
     recording = Recording()
     reader = _Reader(server, sorted(configs))
     try:
@@ -71,6 +71,13 @@ def record_replicas(server: V2Client, models: Sequence[str]) -> Iterator[Recordi
     for replica in reader.lost:
         warn(f"the replica {replica} was lost during the recording: its last events are missing")
     recording.fill(merge_events(reader.events), configs)
+
+
+def configs_with_steps(server: V2Client, models: Sequence[str]) -> dict[str, pb.ModelConfig]:
+    """Return the configurations of models, and of those that are steps of ensembles among them."""
+    configs = {name: server.config(name) for name in models}
+    steps = {step.model_name for config in configs.values() for step in config.ensemble_scheduling.step}
+    return configs | {name: server.config(name) for name in sorted(steps - configs.keys())}
 
 
 class _Reader:
@@ -144,41 +151,28 @@ def merge_events(events: Mapping[str, Sequence[Event]]) -> list[Event]:
     """
     tagged = [(event, replica) for replica, own in events.items() for event in own]
     tagged.sort(key=lambda pair: pair[0].time_ns)
-    numbers = _Numbers()
-    return [_renumbered(event, replica, numbers) for event, replica in tagged]
+    serials, batches = _Numbers(count(1).__next__), _Numbers(count(1).__next__)
+    return [_renumbered(event, replica, serials, batches) for event, replica in tagged]
 
 
-class _Numbers:
-    """The new numbers of requests and batches."""
-
-    def __init__(self) -> None:
-        self._serials: dict[tuple[str, int], int] = {}
-        self._batches: dict[tuple[str, int], int] = {}
-        self._next_serial, self._next_batch = count(1), count(1)
-
-    def serial(self, replica: str, serial: int) -> int:
-        key = replica, serial
-        return self._serials[key] if key in self._serials else self._serials.setdefault(key, next(self._next_serial))
-
-    def batch(self, replica: str, batch: int) -> int:
-        key = replica, batch
-        return self._batches[key] if key in self._batches else self._batches.setdefault(key, next(self._next_batch))
+#: The new number of each request or batch, by replica and number there; the next one for an unknown one.
+_Numbers = defaultdict[tuple[str, int], int]
 
 
-def _renumbered(event: Event, replica: str, numbers: _Numbers) -> Event:
+def _renumbered(event: Event, replica: str, serials: _Numbers, batches: _Numbers) -> Event:
     changes: dict[str, Any] = {}
     if hasattr(event, "serial"):
-        changes["serial"] = numbers.serial(replica, event.serial)
+        changes["serial"] = serials[replica, event.serial]
     if hasattr(event, "instance"):
         changes["instance"] = instance_on(replica, event.instance)
     if isinstance(event, StepSent):
-        changes["step_serial"] = numbers.serial(replica, event.step_serial)
+        changes["step_serial"] = serials[replica, event.step_serial]
     elif isinstance(event, BatchSent):
-        members = (None if serial is None else numbers.serial(replica, serial) for serial in event.members)
-        changes |= {"batch": numbers.batch(replica, event.batch), "members": tuple(members)}
+        members = (None if serial is None else serials[replica, serial] for serial in event.members)
+        changes |= {"batch": batches[replica, event.batch], "members": tuple(members)}
     elif isinstance(event, BatchExecuted):
-        requests = tuple((numbers.serial(replica, serial), *rest) for serial, *rest in event.requests)
-        changes |= {"batch": numbers.batch(replica, event.batch), "requests": requests}
+        requests = tuple((serials[replica, serial], *rest) for serial, *rest in event.requests)
+        changes |= {"batch": batches[replica, event.batch], "requests": requests}
     return replace(event, **changes)
 
 
