@@ -31,12 +31,13 @@ def arrivals_of(events: Iterable[Event]) -> list[Arrival]:
         elif isinstance(event, BatchExecuted):
             steps.update([serial for serial, *_ in event.requests])
     return [
-        _arrival(event, arrived[0].time_ns, cancelled_ns.get(event.serial), max(1, steps[event.serial]))
+        arrival_of(event, arrived[0].time_ns, cancelled_ns.get(event.serial), max(1, steps[event.serial]))
         for event in arrived
     ]
 
 
-def _arrival(event: RequestArrived, begin_ns: int, cancelled_ns: int | None, steps: int) -> Arrival:
+def arrival_of(event: RequestArrived, begin_ns: int = 0, cancelled_ns: int | None = None, steps: int = 1) -> Arrival:
+    """Return the arrival of a request, in µs after ``begin_ns``."""
     return Arrival(
         (event.time_ns - begin_ns) / 1000,
         event.size,
@@ -45,7 +46,7 @@ def _arrival(event: RequestArrived, begin_ns: int, cancelled_ns: int | None, ste
         event.correlation_id,
         bool(event.flags & SEQUENCE_START),
         bool(event.flags & SEQUENCE_END),
-        event.shape_key,
+        event.shape_key or None,
         None if cancelled_ns is None else (cancelled_ns - begin_ns) / 1000,
         steps,
     )

@@ -19,8 +19,9 @@ the wait for a slot, the step that reads the prompt, and the other steps with th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -179,8 +180,8 @@ class LatencySplitter:
         return parts
 
     def _split_execution(self, request: RequestRecord) -> list[Interval]:
-        lane = self._lanes[self._instance_of(request)] if self._sequences else self._shared
-        place = lane.place(request.batch)
+        lane = self._lanes[self._executed[request.batch].instance] if self._sequences else self._shared
+        place = lane.place[request.batch]
         batch, executed = lane.batches[place], self._executed[request.batch]
         slot_ns, entered_ns = self._entered.get((request.batch, request.serial), (request.queued_ns, request.queued_ns))
         parts: list[Interval] = []
@@ -211,7 +212,7 @@ class LatencySplitter:
         advance(COMPUTE_INPUT, executed.compute_start_ns)
         advance(COMPUTE_INFER, executed.compute_end_ns)
         advance(COMPUTE_OUTPUT, executed.exec_end_ns)
-        advance(RESPONSE, lane.responded_ns(place) if self._preserves_order else executed.time_ns)
+        advance(RESPONSE, lane.responded_ns[place] if self._preserves_order else executed.time_ns)
         return parts
 
     # --- the time before the batcher ----------------------------------------------------------
@@ -242,9 +243,6 @@ class LatencySplitter:
                 entered[key] = slot_ns, entered_ns
                 previous[event.instance, slot] = request.sequence_id, self._executed[event.batch].time_ns
         return entered
-
-    def _instance_of(self, request: RequestRecord) -> str:
-        return self._executed[request.batch].instance
 
     def _oldest_entry(self, batch: BatchSent) -> int:
         entries = [self._entry(batch.batch, serial) for serial in batch.members if serial is not None]
@@ -348,26 +346,13 @@ class _Lane:
     def __init__(self, batches: list[BatchSent], executed: Mapping[int, BatchExecuted], instances: int = 1) -> None:
         self.batches = batches
         self._times = [batch.time_ns for batch in batches]
-        self._place = {batch.batch: place for place, batch in enumerate(batches)}
+        #: The position of each batch.
+        self.place = {batch.batch: place for place, batch in enumerate(batches)}
         ends = [executed[batch.batch].time_ns if batch.batch in executed else None for batch in batches]
         self.busy = BusyTime(self._times, ends, instances)
-        self._responded = list(_running_maximum([end or 0 for end in ends]))
-
-    def place(self, number: int) -> int:
-        """Return the position of a batch."""
-        return self._place[number]
+        #: The time of the responses of each batch, if those of all earlier batches are sent before.
+        self.responded_ns = list(accumulate([end or 0 for end in ends], max))
 
     def first_after(self, time_ns: int) -> int:
         """Return the position of the first batch that was sent after a time."""
         return bisect_right(self._times, time_ns)
-
-    def responded_ns(self, place: int) -> int:
-        """Return the time of the responses of a batch, if those of all earlier batches are sent before."""
-        return self._responded[place]
-
-
-def _running_maximum(values: Sequence[int]) -> Iterator[int]:
-    largest = 0
-    for value in values:
-        largest = max(largest, value)
-        yield largest

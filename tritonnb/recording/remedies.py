@@ -8,8 +8,9 @@ the latency of the request are smaller than in the simulation of the recorded co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -107,7 +108,8 @@ def find_remedies(
     known: dict[str, _Outcome | None] = {}
     for cause in causes:
         part_ns = before.parts.get(cause, 0)
-        for edits in _CANDIDATES[cause](config, before) if part_ns and cause in _CANDIDATES else ():
+        candidates = (find(config, before) for find in _CANDIDATES.get(cause, ()) if part_ns)
+        for edits in chain.from_iterable(candidates):
             key = repr(edits)
             if key not in known:
                 known[key] = outcomes.of_edits(edits)
@@ -199,7 +201,7 @@ def _more_instances(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]
 
 
 def _larger_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
-    """Yield a batch with room for the request, too; then larger ones, then more instances."""
+    """Yield a batch with room for the request, too; then larger ones."""
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
         yield {"dynamic_batching": {}}
     elif config.HasField("dynamic_batching"):
@@ -207,19 +209,16 @@ def _larger_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]
         needed = max([before.sizes[number] for number in numbers], default=0) + before.request.size
         largest = max(1, config.max_batch_size)
         yield from ({"max_batch_size": rows} for rows in sorted({needed, 2 * largest, 4 * largest}) if rows > largest)
-    yield from _more_instances(config, before)
 
 
-def _shorter_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _no_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
     yield {"max_queue_delay_microseconds": 0}
 
 
-def _other_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
-    """Yield edits to no delay, or to one that does not expire while the instances are busy."""
-    yield {"max_queue_delay_microseconds": 0}
+def _longer_delays(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    """Yield edits to a delay that may not expire while the instances are busy."""
     delay_us = int(config.dynamic_batching.max_queue_delay_microseconds)
     yield from ({"max_queue_delay_microseconds": factor * delay_us} for factor in (2, 4, 8))
-    yield from _more_instances(config, before)
 
 
 def _no_priorities(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
@@ -230,25 +229,21 @@ def _no_priorities(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
     if batching.priority_queue_policy:
         edits["priority_queue_policy"] = {}
     yield edits
-    yield from _larger_batches(config, before)
 
 
 def _no_preferred_sizes(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
     yield {"preferred_batch_size": []}
-    yield from _more_instances(config, before)
 
 
-def _no_timeout(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _longer_timeouts(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
     timeout_us = int(config.dynamic_batching.default_queue_policy.default_timeout_microseconds)
     yield from ({"default_timeout_microseconds": factor * timeout_us} for factor in (2, 4, 8) if timeout_us)
-    yield from _more_instances(config, before)
 
 
 def _more_slots(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
     slots = slot_count(config)
     field = "max_candidate_sequences" if config.sequence_batching.HasField("oldest") else "max_batch_size"
     yield from ({field: slots + more} for more in _MORE_INSTANCES)
-    yield from _more_instances(config, before)
 
 
 def _smaller_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
@@ -263,17 +258,17 @@ def _unordered_responses(config: pb.ModelConfig, before: _Outcome) -> Iterator[E
     yield {"preserve_ordering": False}
 
 
-_CANDIDATES: Mapping[str, Callable[[pb.ModelConfig, _Outcome], Iterator[Edits]]] = {
-    split.SEQUENCE_SLOT: _more_slots,
-    split.INSTANCES_BUSY: _more_instances,
-    split.QUEUE_DELAY: _shorter_delay,
-    split.PRIORITY: _no_priorities,
-    split.EARLIER_REQUESTS: _larger_batches,
-    split.DID_NOT_FIT: _larger_batches,
-    split.PREFERRED_SIZE: _no_preferred_sizes,
-    split.BATCH_CLOSED: _other_delay,
-    split.DIFFERENT_INPUTS: _more_instances,
-    split.TIMED_OUT: _no_timeout,
-    split.COMPUTE_INFER: _smaller_batches,
-    split.RESPONSE: _unordered_responses,
+_CANDIDATES: Mapping[str, Sequence[Callable[[pb.ModelConfig, _Outcome], Iterator[Edits]]]] = {
+    split.SEQUENCE_SLOT: (_more_slots, _more_instances),
+    split.INSTANCES_BUSY: (_more_instances,),
+    split.QUEUE_DELAY: (_no_delay,),
+    split.PRIORITY: (_no_priorities, _larger_batches, _more_instances),
+    split.EARLIER_REQUESTS: (_larger_batches, _more_instances),
+    split.DID_NOT_FIT: (_larger_batches, _more_instances),
+    split.PREFERRED_SIZE: (_no_preferred_sizes, _more_instances),
+    split.BATCH_CLOSED: (_no_delay, _longer_delays, _more_instances),
+    split.DIFFERENT_INPUTS: (_more_instances,),
+    split.TIMED_OUT: (_longer_timeouts, _more_instances),
+    split.COMPUTE_INFER: (_smaller_batches,),
+    split.RESPONSE: (_unordered_responses,),
 }

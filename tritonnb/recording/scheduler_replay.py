@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.recording.arrivals import arrival_of
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import Decision, Execute, Reason, Refuse, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.reasons import WAIT, Facts, pluralize
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import SimulatedRequest
 from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.run import instance_names
@@ -122,7 +122,7 @@ class SchedulerReplay:
 
     def _arrive(self, event: RequestArrived) -> None:
         if event.serial not in self._rejected:
-            request = _simulated(event)
+            request = SimulatedRequest(arrival_of(event), event.serial)
             self._waiting[event.serial] = request, self._now
             self._enqueue(request, self._now)
 
@@ -217,20 +217,6 @@ def _number_instances(configured: list[str], recorded: Iterable[str]) -> dict[st
     unused = [name for name in configured if name not in recorded]
     names = [unknown.pop(0) if name in unused and unknown else name for name in configured] + unknown
     return {name: number for number, name in enumerate(names)}
-
-
-def _simulated(event: RequestArrived) -> SimulatedRequest:
-    arrival = Arrival(
-        us=event.time_ns / 1000,
-        rows=event.size,
-        priority=event.priority,
-        timeout_us=event.timeout_us,
-        sequence_id=event.correlation_id,
-        sequence_start=bool(event.flags & SEQUENCE_START),
-        sequence_end=bool(event.flags & SEQUENCE_END),
-        batch_key=event.shape_key or None,
-    )
-    return SimulatedRequest(arrival, event.serial)
 
 
 def _members(decision: Execute) -> tuple[int | None, ...]:
