@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from threading import RLock
 from typing import Any
 
 import grpc
@@ -17,9 +15,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.examples import Tensors
-from tritonnb.profile.targets import TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget
-
-_CANCELLED = "cancelled by the client"
+from tritonnb.profile.targets import CANCELLED, TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget
 
 
 class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
@@ -31,36 +27,18 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
         self._channel = model.access.channel(model.scheme, model.authority)
         self._metadata = model.access.metadata
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        # The requests of each sequence that wait for the one in flight, because concurrent calls have no order.
-        self._lock = RLock()
-        self._waiting: dict[int | str, deque[PendingRequest]] = {}
 
-    def send(self, pending: PendingRequest) -> None:
-        """Send the request, or keep it until the previous request of its sequence is complete."""
-        sequence = pending.arrival.sequence_id
-        with self._lock:
-            if sequence and sequence in self._waiting:
-                self._waiting[sequence].append(pending)
-                return
-            if sequence:
-                self._waiting[sequence] = deque()
-            self._call(pending)
-
-    def cancel(self, pending: PendingRequest) -> None:
-        """Cancel the call; a request that was not sent yet completes at once."""
-        with self._lock:
-            if pending.handle is not None:
-                assert isinstance(pending.handle, grpc.Future)
-                pending.handle.cancel()
-                return
-            self._waiting[pending.arrival.sequence_id].remove(pending)
-        pending.on_complete(pending, time.monotonic_ns(), _CANCELLED)
+    def abort(self, pending: PendingRequest) -> None:
+        """Cancel the call."""
+        assert isinstance(pending.handle, grpc.Future)
+        pending.handle.cancel()
 
     def close(self) -> None:
         """Close the channel, which cancels the calls in flight."""
         self._channel.close()
 
-    def _call(self, pending: PendingRequest) -> None:
+    def begin(self, pending: PendingRequest) -> None:
+        """Begin the call."""
         pending.handle = call = self._stub.ModelInfer.future(self.request(pending), metadata=self._metadata)
         call.add_done_callback(lambda done: self._done(pending, done))
 
@@ -70,13 +48,7 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
         if call.code() is not grpc.StatusCode.OK:
             error = call.details() or call.code().name
         cancelled = call.code() is grpc.StatusCode.CANCELLED
-        pending.on_complete(pending, now, _CANCELLED if cancelled else error)
-        with self._lock:
-            waiting = self._waiting.get(pending.arrival.sequence_id)
-            if waiting:
-                self._call(waiting.popleft())
-            else:
-                self._waiting.pop(pending.arrival.sequence_id, None)
+        self.complete(pending, now, CANCELLED if cancelled else error)
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> service_pb2.ModelInferRequest:
         """Return the message of a request."""
@@ -103,7 +75,8 @@ class GrpcStreamTarget(GrpcTarget):
     A dedicated stream can be cancelled without the others, and ends after the last response of its request.
     """
 
-    def _call(self, pending: PendingRequest) -> None:
+    def begin(self, pending: PendingRequest) -> None:
+        """Begin the call, and receive its responses on a thread."""
         requests = iter((self.request(pending),))
         pending.handle = call = self._stub.ModelStreamInfer(requests, metadata=self._metadata)
         threading.Thread(target=self._receive, args=(pending, call), name="tritonnb-load-stream", daemon=True).start()

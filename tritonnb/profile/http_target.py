@@ -22,7 +22,14 @@ from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.examples import Tensors
-from tritonnb.profile.targets import TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget, request_parameters
+from tritonnb.profile.targets import (
+    CANCELLED,
+    TOKEN_COUNT,
+    Parameters,
+    PendingRequest,
+    RemoteTarget,
+    request_parameters,
+)
 from tritonnb.runtime.execution.loop import BackgroundLoop
 
 _DATA = b"data:"
@@ -41,15 +48,12 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
         self._headers = dict(model.access.headers)
         self._path = model.path
         self._loop = BackgroundLoop("tritonnb-load-http")
-        # The last request of each sequence: the next one waits for it, because requests on different connections
-        # have no order.
-        self._last: dict[int | str, asyncio.Task[None]] = {}
 
-    def send(self, pending: PendingRequest) -> None:
+    def begin(self, pending: PendingRequest) -> None:
         """Send the request on the thread of the connections."""
         self._loop.loop.call_soon_threadsafe(self._begin, pending, *self.request(pending))
 
-    def cancel(self, pending: PendingRequest) -> None:
+    def abort(self, pending: PendingRequest) -> None:
         """Close the connection of the request."""
         self._loop.loop.call_soon_threadsafe(self._cancel, pending)
 
@@ -59,14 +63,8 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
         self._loop.stop()
 
     def _begin(self, pending: PendingRequest, head: bytes, body: bytes) -> None:
-        sequence = pending.arrival.sequence_id
-        previous = self._last.get(sequence) if sequence else None
-        pending.handle = task = self._loop.loop.create_task(self._post(pending, head, body, previous))
+        pending.handle = task = self._loop.loop.create_task(self._post(pending, head, body))
         task.add_done_callback(lambda done: self._complete_cancelled(pending) if done.cancelled() else None)
-        if sequence:
-            self._last[sequence] = task
-            if pending.arrival.sequence_end:
-                task.add_done_callback(lambda done: self._forget(sequence, done))
 
     def _cancel(self, pending: PendingRequest) -> None:
         assert isinstance(pending.handle, asyncio.Task)
@@ -74,23 +72,14 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
 
     def _complete_cancelled(self, pending: PendingRequest) -> None:
         """Complete a request whose task was cancelled, possibly before it began."""
-        pending.on_complete(pending, time.monotonic_ns(), "cancelled by the client")
+        self.complete(pending, time.monotonic_ns(), CANCELLED)
 
-    def _forget(self, sequence: int | str, done: object) -> None:
-        if self._last.get(sequence) is done:
-            del self._last[sequence]
-
-    async def _post(
-        self, pending: PendingRequest, head: bytes, body: bytes, previous: asyncio.Task[None] | None
-    ) -> None:
-        error = ""
+    async def _post(self, pending: PendingRequest, head: bytes, body: bytes) -> None:
         try:
-            if previous is not None:
-                await asyncio.wait([previous])
             error = await self._exchange(pending, head, body)
         except Exception as raised:  # any error: the load waits for the completion
             error = str(raised) or type(raised).__name__
-        pending.on_complete(pending, time.monotonic_ns(), error)
+        self.complete(pending, time.monotonic_ns(), error)
 
     async def _exchange(self, pending: PendingRequest, head: bytes, body: bytes) -> str:
         """Send a request and receive its response; the text of the error, empty for a success."""

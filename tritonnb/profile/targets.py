@@ -6,9 +6,11 @@ A target sends a `PendingRequest` and reports its completion; it never blocks th
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from threading import RLock
+from typing import Any, Generic, TypeVar
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
@@ -27,6 +29,8 @@ E = TypeVar("E")
 OnComplete = Callable[["PendingRequest", int, str], None]
 #: The output in which a model counts the tokens of a generation, and the input by which it is known to generate.
 TOKEN_COUNT, SAMPLING = "num_output_tokens", "sampling_parameters"
+#: The error of a request that the client cancelled.
+CANCELLED = "cancelled by the client"
 
 
 @dataclass(slots=True, eq=False)
@@ -105,36 +109,6 @@ def _counted_tokens(response: InferResponse) -> int:
     return 0
 
 
-class Target(Protocol):
-    """A model that receives the requests of a load.
-
-    Attributes
-    ----------
-    spec : ModelSpec
-    stateful : bool
-        Whether the model requires a sequence for each request.
-    decoupled : bool
-        Whether the model sends its responses one by one, and the target reports them.
-    """
-
-    spec: ModelSpec
-    stateful: bool
-    decoupled: bool
-
-    @property
-    def alive(self) -> bool:
-        """True if responses may still arrive."""
-
-    def send(self, pending: PendingRequest) -> None:
-        """Send a request."""
-
-    def cancel(self, pending: PendingRequest) -> None:
-        """Cancel a request whose response is no longer needed."""
-
-    def close(self) -> None:
-        """Free resources; no request follows."""
-
-
 class InProcessTarget:
     """A model of a server in this process, without a socket."""
 
@@ -202,7 +176,8 @@ def describe_missing_times(target: Target) -> str:
 class RemoteTarget(Generic[E]):
     """A model reached over a network: the server of this process, or any other server of the v2 protocol.
 
-    Subclasses define how a request is encoded.
+    Subclasses define how a request is encoded and sent. Requests of a sequence are sent one after the other, because
+    those on different connections, and concurrent calls, have no order.
 
     Parameters
     ----------
@@ -218,6 +193,52 @@ class RemoteTarget(Generic[E]):
         self.decoupled = config.model_transaction_policy.decoupled
         self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
         self._encoded: dict[int, E] = {}
+        # The requests of each sequence that wait for the one in flight.
+        self._waiting: dict[int | str, deque[PendingRequest]] = {}
+        self._lock = RLock()
+
+    def send(self, pending: PendingRequest) -> None:
+        """Send the request, or keep it until the previous request of its sequence is complete."""
+        sequence = pending.arrival.sequence_id
+        with self._lock:
+            if sequence and sequence in self._waiting:
+                self._waiting[sequence].append(pending)
+                return
+            if sequence:
+                self._waiting[sequence] = deque()
+            self.begin(pending)
+
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel a request; one that was not sent yet completes at once."""
+        with self._lock:
+            waiting = self._waiting.get(pending.arrival.sequence_id, ())
+            if not waiting or pending not in waiting:
+                self.abort(pending)
+                return
+            waiting.remove(pending)
+        pending.on_complete(pending, time.monotonic_ns(), CANCELLED)
+
+    def complete(self, pending: PendingRequest, time_ns: int, error: str) -> None:
+        """Complete a request that was sent, and send the next one of its sequence."""
+        pending.on_complete(pending, time_ns, error)
+        with self._lock:
+            waiting = self._waiting.get(pending.arrival.sequence_id)
+            if waiting:
+                self.begin(waiting.popleft())
+            else:
+                self._waiting.pop(pending.arrival.sequence_id, None)
+
+    def begin(self, pending: PendingRequest) -> None:
+        """Send a request now; it is completed by `complete`."""
+        raise NotImplementedError
+
+    def abort(self, pending: PendingRequest) -> None:
+        """Cancel a request that was sent."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free resources; no request follows."""
+        raise NotImplementedError
 
     def request(self, pending: PendingRequest) -> E:
         """Encode a request; the examples of requests without parameters are encoded once."""
@@ -241,3 +262,8 @@ def request_parameters(arrival: Arrival) -> Parameters:
         parameters = {"sequence_id": arrival.sequence_id, **flags}
     options = {"priority": arrival.priority, "timeout": arrival.timeout_us}
     return parameters | {name: value for name, value in options.items() if value}
+
+
+#: A model that receives the requests of a load; ``alive`` is true if responses may still arrive, ``stateful`` if each
+#: request needs a sequence, and ``decoupled`` if the model sends its responses one by one.
+Target = InProcessTarget | RemoteTarget[Any]
