@@ -157,15 +157,12 @@ class Comparison:
         """
         if not self._have_the_same_arrivals:
             return set(), set()
-        by_members = [
+        before, after = (
             {_members(batch, positions): batch.number for batch in run.batches}
             for run, positions in ((run, _arrival_positions(run)) for run in (self.before, self.after))
-        ]
-        before, after = (
-            {by_members[index][key] for key in by_members[index].keys() - by_members[1 - index].keys()}
-            for index in (0, 1)
         )
-        return before, after
+        only_before, only_after = before.keys() - after.keys(), after.keys() - before.keys()
+        return {before[members] for members in only_before}, {after[members] for members in only_after}
 
     def __repr__(self) -> str:
         head, rows = self.columns_and_rows()

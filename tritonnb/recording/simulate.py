@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
@@ -20,38 +20,28 @@ if TYPE_CHECKING:
     from tritonnb.recording.latencies import SimulatedLatencies
 
 
+class _Options(TypedDict, total=False):
+    seed: int
+    replicas: int
+    router: Router
+
+
 @overload
 def simulate(
     config: AnyConfig,
     arrivals: Arrivals,
     service: Service,
     *,
-    seed: int = 0,
-    replicas: int = 1,
-    router: Router = "two_choices",
     keep: Literal["everything"] = "everything",
+    **options: Unpack[_Options],
 ) -> Recording: ...
 @overload
 def simulate(
-    config: AnyConfig,
-    arrivals: Arrivals,
-    service: Service,
-    *,
-    seed: int = 0,
-    replicas: int = 1,
-    router: Router = "two_choices",
-    keep: Literal["latencies"],
+    config: AnyConfig, arrivals: Arrivals, service: Service, *, keep: Literal["latencies"], **options: Unpack[_Options]
 ) -> SimulatedLatencies: ...
 @overload
 def simulate(
-    config: AnyConfig,
-    arrivals: Arrivals,
-    service: Service,
-    *,
-    seed: int = 0,
-    replicas: int = 1,
-    router: Router = "two_choices",
-    keep: Literal["summary"],
+    config: AnyConfig, arrivals: Arrivals, service: Service, *, keep: Literal["summary"], **options: Unpack[_Options]
 ) -> dict[str, float]: ...
 @with_short_traceback
 def simulate(

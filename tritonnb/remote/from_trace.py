@@ -16,7 +16,7 @@ from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
-from tritonnb.remote.replay import replay
+from tritonnb.remote.replay import TraceReplay
 from tritonnb.remote.trace_events import CountedRows, ModelVersion, TracedModel, events_of, models_of
 from tritonnb.remote.trace_file import content_of, read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
@@ -305,9 +305,7 @@ def infer_reasons(model: TracedModel, notes: list[str]) -> Agreement:
         return Agreement(0, 0, model.unknown)
     if not model.batches:
         return Agreement(0, 0)
-    result = replay(
-        config, model.instance_count, [(request, model.rows[request.key]) for request in model.requests], model.batches
-    )
+    result = TraceReplay(model, config).run()
     model.reasons = result.reasons
     if differs := result.longest_difference:
         origin_ns = min(request.queued_ns for request in model.requests)

@@ -25,13 +25,7 @@ from tritonnb.remote.traced_request import ReportedBatch, TracedRequest, is_time
 from tritonnb.telemetry.trace_entry import BATCH_SENT
 
 _PACKAGE = "tritonnb.otlp"
-_TYPES = {
-    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
-    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
-    "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
-    "fixed64": descriptor_pb2.FieldDescriptorProto.TYPE_FIXED64,
-}
-#: Fields by message: name, number, type, whether repeated. A type that is not in `_TYPES` is another message.
+#: Fields by message: name, number, type (a scalar one, or another message), whether repeated.
 _MESSAGES: dict[str, list[tuple[str, int, str, bool]]] = {
     "AnyValue": [("string_value", 1, "string", False), ("int_value", 3, "int64", False)],
     "KeyValue": [("key", 1, "string", False), ("value", 2, "AnyValue", False)],
@@ -56,13 +50,12 @@ def _message_class() -> Any:
         message = file.message_type.add(name=name)
         for field, number, kind, repeated in fields:
             label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
-            declared = message.field.add(name=field, number=number)
-            declared.label = getattr(descriptor_pb2.FieldDescriptorProto, label)
-            if kind in _TYPES:
-                declared.type = _TYPES[kind]
+            if kind in _MESSAGES:
+                message.field.add(
+                    name=field, number=number, label=label, type="TYPE_MESSAGE", type_name=f".{_PACKAGE}.{kind}"
+                )
             else:
-                declared.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-                declared.type_name = f".{_PACKAGE}.{kind}"
+                message.field.add(name=field, number=number, label=label, type=f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.ExportTraceServiceRequest"))

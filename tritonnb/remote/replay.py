@@ -24,7 +24,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.trace_source import Agreement
 from tritonnb.remote.batching import TracedBatch
-from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.remote.trace_events import TracedModel
 from tritonnb.scheduling.decisions import Decision, Execute, Reason, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
@@ -89,50 +89,27 @@ class _Arrival:
     leaves_ns: int = 0
 
 
-def replay(
-    config: pb.ModelConfig,
-    instance_count: int,
-    requests: Sequence[tuple[TracedRequest, int]],
-    batches: Sequence[TracedBatch],
-) -> Replay:
-    """Replay the scheduler of a model.
+class TraceReplay:
+    """A replay of the scheduler of a traced model that is executed, and is not stateful."""
 
-    Parameters
-    ----------
-    config : ModelConfig
-        Of a model that is executed, and is not stateful.
-    instance_count : int
-    requests : sequence of (TracedRequest, int)
-        All requests with their rows. The serial of a request is its position plus 1.
-    batches : sequence of TracedBatch
-        In the order of their start.
-    """
-    return _Replayer(config, instance_count, requests, batches).run()
-
-
-class _Replayer:
-    def __init__(
-        self,
-        config: pb.ModelConfig,
-        instance_count: int,
-        requests: Sequence[tuple[TracedRequest, int]],
-        batches: Sequence[TracedBatch],
-    ) -> None:
+    def __init__(self, model: TracedModel, config: pb.ModelConfig) -> None:
         self._config = config
-        self._instance_count = instance_count
+        self._instance_count = model.instance_count
+        batches = model.batches
         #: In the order in which they were formed: threads of instances may start a little later than others.
         self._order = sorted(range(len(batches)), key=lambda number: _order(config, batches[number]))
         self._batches = batches = [batches[number] for number in self._order]
-        serials = {id(request): serial for serial, (request, _) in enumerate(requests, 1)}
+        serials = {id(request): serial for serial, request in enumerate(model.requests, 1)}
         self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
         self._taken = _taken(batches, queue_delay_ns(config))
-        self._arrivals = _arrivals(requests, batches, self._taken, self._members, config.max_batch_size)
+        self._arrivals = _arrivals(model, batches, self._taken, self._members, config.max_batch_size)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}
         self._now = 0
         self._scheduler = self._new_scheduler()
 
     def run(self) -> Replay:
+        """Compare every batch of the trace with that of the scheduler."""
         reasons: list[Reason | None] = [None] * len(self._batches)
         causes: Counter[str] = Counter()
         first = ""
@@ -252,7 +229,7 @@ class _Replayer:
 
 
 def _arrivals(
-    requests: Sequence[tuple[TracedRequest, int]],
+    model: TracedModel,
     batches: Sequence[TracedBatch],
     taken: Sequence[int],
     members: Sequence[tuple[int, ...]],
@@ -260,11 +237,12 @@ def _arrivals(
 ) -> list[_Arrival]:
     """Return the arrivals at the scheduler, in the order of the batches where the times do not determine it."""
     arrivals = []
-    for serial, (request, rows) in enumerate(requests, 1):
-        simulated = SimulatedRequest(Arrival(0.0, rows, batch_key=request.shape_key(max_batch_size > 0)), serial)
+    for serial, request in enumerate(model.requests, 1):
+        shape_key = request.shape_key(max_batch_size > 0)
+        simulated = SimulatedRequest(Arrival(0.0, model.rows[request.key], batch_key=shape_key), serial)
         leaves_ns = 0 if request.executed else request.ended_ns
         arrivals.append(_Arrival(simulated, request.queued_ns, leaves_ns=leaves_ns))
-    times = [request.queued_ns for request, _ in requests]
+    times = [request.queued_ns for request in model.requests]
     for number, taken_ns in enumerate(taken):
         latest = 0
         for position, serial in enumerate(members[number]):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Self
 
 from tritonnb.core.events import (
@@ -29,6 +30,7 @@ from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
+_queued_ns = attrgetter("queued_ns")
 #: The name and the version of a model.
 ModelVersion = tuple[str, int]
 
@@ -224,10 +226,6 @@ def events_of(models: Sequence[TracedModel]) -> list[Event]:
     # Of events at the same time, an execution ends first, and a request arrives before its batch is sent.
     events.sort(key=lambda event: (event.time_ns, isinstance(event, BatchSent), not isinstance(event, BatchExecuted)))
     return events
-
-
-def _queued_ns(request: TracedRequest) -> int:
-    return request.queued_ns
 
 
 def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Event]:

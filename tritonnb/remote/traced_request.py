@@ -133,9 +133,8 @@ class TracedRequest:
     @property
     def complete(self) -> bool:
         """True if the trace contains the whole request."""
-        is_executed = self.executed
-        ends = ("COMPUTE_END",) if is_executed else ("REQUEST_END",)
-        return bool(self.model) and "QUEUE_START" in self.stamps and all(name in self.stamps for name in ends)
+        end = "COMPUTE_END" if self.executed else "REQUEST_END"
+        return bool(self.model) and {"QUEUE_START", end} <= self.stamps.keys()
 
     def add_stamp(self, name: str, time_ns: int) -> None:
         """Record the time of an activity; of repeated activities, such as responses, the first."""
