@@ -177,7 +177,8 @@ class Dispatcher:
                 raise _sequence_lost(sequence) from None
             if await self._is_elsewhere(sequence, replica, reply):
                 continue
-            await self._update(sequence, replica, reply)
+            if sequence.end and _succeeded(reply):
+                await self._end(sequence.key, replica)
             return reply
         raise _no_replica(self.pool.group)
 
@@ -264,10 +265,6 @@ class Dispatcher:
         self._known.pop(sequence.key, None)
         other = await self._ask("find", sequence.key)
         return other is not None and other != replica
-
-    async def _update(self, sequence: SequenceRequest, replica: str, reply: Any) -> None:
-        if sequence.end and _succeeded(reply):
-            await self._end(sequence.key, replica)
 
     async def _end(self, key: SequenceKey, replica: str) -> None:
         self._known.pop(key, None)

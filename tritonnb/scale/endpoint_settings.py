@@ -20,6 +20,8 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 
+#: The options of endpoints, among those of `tritonnb.Server`.
+LISTEN_OPTIONS = {option.name for option in fields(ListenOptions)}
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 #: The options that are applied: fields of the groups of `ListenOptions`, which are fields of `EndpointSettings`, too.
@@ -174,7 +176,8 @@ class EndpointSettings:
         InvalidArgumentError
             If an option is not applied behind Ray Serve, or has another type.
         """
-        listen = ListenOptions(**{name: value for name, value in options.items() if value is not None})
+        chosen = {name: value for name, value in options.items() if name in LISTEN_OPTIONS and value is not None}
+        listen = ListenOptions(**chosen)
         for name, value, default in _options(listen):
             if name not in APPLIED and value != default:
                 raise InvalidArgumentError(

@@ -16,6 +16,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.ray.options import DeploymentPlan, EngineSettings
 from tritonnb.server.options import StrPath
 from tritonnb.telemetry.log_settings import LogSettings
@@ -139,15 +140,8 @@ def app(
     >>> from ray import serve  # doctest: +SKIP
     >>> serve.run(app("model_repository", replicas=2))  # doctest: +SKIP
     """
-    plan = DeploymentPlan.from_options(
-        model_repository,
-        options,
-        models=models,
-        direct=direct,
-        host=host,
-        grpc_host=grpc_host,
-        allow_metrics=allow_metrics,
-    )
+    endpoints = EndpointSettings.from_options(options, host=host, grpc_host=grpc_host, allow_metrics=allow_metrics)
+    plan = DeploymentPlan.from_options(model_repository, options, endpoints, models or {}, direct)
     everything = {"replicas": replicas, "autoscaling": autoscaling, "ray_actor_options": ray_actor_options}
     return _application(plan, everything, models or {}, ingress_replicas, retries)
 

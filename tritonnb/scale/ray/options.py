@@ -10,14 +10,12 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions, require_directories
-from tritonnb.scale.endpoint_settings import EndpointSettings
+from tritonnb.scale.endpoint_settings import LISTEN_OPTIONS, EndpointSettings
 from tritonnb.server.options import StrPath, paths_of
 
 _MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
 _ENGINE_OPTIONS = {option.name for option in dataclasses.fields(EngineOptions)} - {"model_repositories"}
-_LISTEN_OPTIONS = {option.name for option in dataclasses.fields(ListenOptions)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +91,9 @@ class DeploymentPlan:
         cls,
         model_repository: StrPath | Sequence[StrPath],
         options: Mapping[str, Any],
-        *,
-        models: Mapping[str, Mapping[str, Any]] | None = None,
-        direct: bool = False,
-        host: str | None = None,
-        grpc_host: str | None = None,
-        allow_metrics: bool = True,
+        endpoints: EndpointSettings,
+        models: Mapping[str, Mapping[str, Any]],
+        direct: bool,
     ) -> DeploymentPlan:
         """Apply every option, or refuse it.
 
@@ -107,7 +102,9 @@ class DeploymentPlan:
         model_repository : path or sequence of paths
         options : mapping of str to object
             Keyword arguments of `tritonnb.Server`.
-        models, direct, host, grpc_host, allow_metrics
+        endpoints : EndpointSettings
+            With the options of the endpoints among them.
+        models, direct
             As of `tritonnb.scale.ray.app`.
 
         Raises
@@ -116,20 +113,13 @@ class DeploymentPlan:
             If an option is unknown, invalid, or not applied behind Ray Serve.
         """
         for name in options:
-            if name not in _ENGINE_OPTIONS | _LISTEN_OPTIONS:
-                hint = did_you_mean(name, sorted(_ENGINE_OPTIONS | _LISTEN_OPTIONS))
+            if name not in _ENGINE_OPTIONS | LISTEN_OPTIONS:
+                hint = did_you_mean(name, sorted(_ENGINE_OPTIONS | LISTEN_OPTIONS))
                 places = "tritonnb.scale.ray.app or tritonnb.Server"
                 raise InvalidArgumentError(f"expected options of {places}, got '{name}'{hint}")
-        endpoints = EndpointSettings.from_options(
-            {name: value for name, value in options.items() if name in _LISTEN_OPTIONS},
-            host=host,
-            grpc_host=grpc_host,
-            allow_metrics=allow_metrics,
-        )
         repositories = paths_of(model_repository)
         require_directories(repositories)
-        placed = dict(models or {})
-        _check_models(placed, repositories)
+        _check_models(models, repositories)
         engine = {name: value for name, value in options.items() if name in _ENGINE_OPTIONS}
         if engine.get("backend_directory") is not None:
             engine["backend_directory"] = Path(engine["backend_directory"]).resolve()
@@ -138,12 +128,12 @@ class DeploymentPlan:
                 "allow_client_shm (--allow-client-shm) is not applied behind Ray Serve, whose replicas may be on other "
                 "machines: expected False, got True; send the tensors in the requests, or set direct=True"
             )
-        engine = _with_models(engine, repositories, placed)
+        engine = _with_models(engine, repositories, models)
         paths = tuple(str(path.resolve()) for path in repositories)
         default = EngineSettings(paths, engine, endpoints, direct)
         default.engine_options()  # checks them
         own = {
-            model: dataclasses.replace(default, options={**engine, "load_models": [model]}) for model in sorted(placed)
+            model: dataclasses.replace(default, options={**engine, "load_models": [model]}) for model in sorted(models)
         }
         return cls(default, own)
 
