@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-
-import numpy as np
+from statistics import fmean, linear_regression
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
@@ -178,7 +177,7 @@ def theory(rec: Recording) -> Theory:
     config = rec.configs.get(models.pop())
     offered = offered_load(rec)
     rate, rows = offered.rate, offered.rows
-    latency_ms = float(np.mean([request.latency_ns for request in last_executions(rec.requests)])) / 1e6
+    latency_ms = fmean(request.latency_ns for request in last_executions(rec.requests)) / 1e6
     alpha_ms, tau0_ms = _line(rec)
     instances = len(rec.instances) if config is None else instance_count(config)
     largest = max([*rec.batch_sizes(), 0 if config is None else config.max_batch_size])
@@ -204,12 +203,11 @@ def theory(rec: Recording) -> Theory:
 
 def _line(rec: Recording) -> tuple[float, float]:
     """Fit a line to the execution times of all batches; neither coefficient is negative."""
-    sizes = np.array([batch.size for batch in rec.batches], np.float64)
-    times = np.array([batch.compute_ns for batch in rec.batches], np.float64) / 1e6
-    spread = float(((sizes - sizes.mean()) ** 2).sum())
-    slope = float(((sizes - sizes.mean()) * (times - times.mean())).sum()) / spread if spread else 0.0
-    slope = min(max(0.0, slope), float(times.mean() / sizes.mean()))
-    return slope, float(times.mean() - slope * sizes.mean())
+    sizes = [batch.size for batch in rec.batches]
+    times_ms = [batch.compute_ns / 1e6 for batch in rec.batches]
+    slope = linear_regression(sizes, times_ms).slope if len({*sizes}) > 1 else 0.0
+    slope = min(max(0.0, slope), fmean(times_ms) / fmean(sizes))
+    return slope, fmean(times_ms) - slope * fmean(sizes)
 
 
 def _in_system(rec: Recording, span_ns: int) -> float:

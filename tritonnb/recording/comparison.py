@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritonnb.core.accessors import extensible
@@ -130,7 +131,7 @@ class Comparison:
         if not self._have_the_same_arrivals:
             return "the arrivals differ, so the batches are not compared one by one"
         runs = (self.before, self.after)
-        pairs = zip_longest(*(sorted(run.batches, key=_sent_order) for run in runs))
+        pairs = zip_longest(*(sorted(run.batches, key=attrgetter("sent_ns", "number")) for run in runs))
         positions = [_arrival_positions(run) for run in runs]
         for number, batches in enumerate(pairs, 1):
             one, other = (
@@ -242,10 +243,6 @@ def compare(first: Recording, second: Recording, *, names: tuple[str, str] = ("f
     if not isinstance(names, tuple | list) or len({*names}) != 2 or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"names expected two different strings, got {names!r}")
     return Comparison(first, second, names=(names[0], names[1]))
-
-
-def _sent_order(batch: Batch) -> tuple[int, int]:
-    return batch.sent_ns, batch.number
 
 
 def _arrival_positions(run: Recording) -> dict[int, int]:

@@ -132,12 +132,7 @@ def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
     delay_us = config.dynamic_batching.max_queue_delay_microseconds
     closed = [batch for batch in rec.batches if batch.reason.facts.get("missed") and batch.reason.facts.get("ready_ns")]
     missed = sum(batch.reason.facts["missed"] for batch in closed)
-    if (
-        delay_us
-        and _batches(config)
-        and len(rec.batches) >= _MIN_COUNT
-        and len(closed) >= _CLOSED_SHARE * len(rec.batches)
-    ):
+    if delay_us and len(rec.batches) >= _MIN_COUNT and len(closed) >= _CLOSED_SHARE * len(rec.batches):
         execution_ms = statistics.median(batch.compute_ns for batch in rec.batches) / 1e6
         evidence = {"batches": len(rec.batches), "closed": len(closed), "missed": missed, "execution_ms": execution_ms}
         yield (
@@ -185,12 +180,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
         if occupancy.ended == IDLE and after and occupancy.sequence not in reported:
             reported.add(occupancy.sequence)
             gap_ms = (after[0].time_ns - silent_since) / 1e6
-            evidence = {
-                "sequence": occupancy.sequence,
-                "idle_ms": limit_ms,
-                "gap_ms": gap_ms,
-                "refused": len(after),
-            }
+            evidence = {"sequence": occupancy.sequence, "idle_ms": limit_ms, "gap_ms": gap_ms, "refused": len(after)}
             yield (
                 f"Sequence {occupancy.sequence} lost slot {occupancy.slot} of {occupancy.instance} to the idle "
                 f"timeout: its next request arrived after {gap_ms:.1f} ms, and max_sequence_idle_microseconds is "

@@ -84,7 +84,8 @@ def generations_of(rec: RecordedEvents) -> list[Generation]:
         first = own[0]
         lane = (first.slots or range(len(first.requests)))[first.requests.index(serial)]
         times = responses[serial]
-        if _is_iterative(rec, first.model):
+        config = rec.configs.get(first.model)
+        if config is not None and config.sequence_batching.iterative_sequence:
             steps = tuple([(batch.exec_start_ns, batch.exec_end_ns) for batch in own])
             free_ns = own[-1].exec_end_ns
         elif times and first.number in generating and len(own) == 1:
@@ -112,11 +113,6 @@ def idle_share(generations: list[Generation]) -> float:
     """Return the share (0 to 1) of the time in slots, or in places of batches, in which nothing was computed."""
     kept = sum(generation.free_ns - generation.steps[0][0] for generation in generations)
     return sum(generation.idle_ns for generation in generations) / kept if kept else 0.0
-
-
-def _is_iterative(rec: RecordedEvents, model: str) -> bool:
-    config = rec.configs.get(model)
-    return config is not None and config.sequence_batching.iterative_sequence
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,8 @@ class SchedulerReplay:
 
     def _compare_refusal(self, event: RequestRefused) -> None:
         self._waiting.pop(event.serial, None)
-        decided = [decision for decision in self._decided if _refuses(decision, event.serial)]
+        refusals = [decision for decision in self._decided if isinstance(decision, Refuse)]
+        decided = [refusal for refusal in refusals if refusal.request.serial == event.serial]
         for decision in decided:
             self._decided.remove(decision)
         if event.counted_as and not decided:
@@ -221,10 +222,6 @@ def _number_instances(configured: list[str], recorded: Iterable[str]) -> dict[st
 
 def _members(decision: Execute) -> tuple[int | None, ...]:
     return tuple([None if request is None else request.serial for request in decision.requests])
-
-
-def _refuses(decision: Decision, serial: int) -> bool:
-    return isinstance(decision, Refuse) and decision.request.serial == serial
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tritonnb.client.address import ModelAddress
@@ -203,9 +202,7 @@ class RemoteConfig(EditableConfig):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._remote.changed_configs.restore(self._address.name)
 
     def _running(self) -> pb.ModelConfig:

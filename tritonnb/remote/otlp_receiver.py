@@ -9,7 +9,6 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from tornado import web
@@ -163,9 +162,7 @@ class OtlpReceiver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

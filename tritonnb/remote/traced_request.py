@@ -55,7 +55,8 @@ class ReportedBatch:
             return None
         values = {name.removeprefix("tritonnb.batch."): value for name, value in attributes.items()}
         try:
-            facts = {name: _fact(value) for name, value in json.loads(values["facts"]).items()}
+            facts = json.loads(values["facts"])
+            facts |= {name: tuple(value) for name, value in facts.items() if isinstance(value, list)}
             reason = Reason(str(values["rule"]), facts)
             explain(reason)  # fails if the rule is not known, or lacks a value
             int(facts["requests"])
@@ -65,10 +66,6 @@ class ReportedBatch:
             return cls(instance=str(values["instance"]), reason=reason, **numbers)
         except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError, RecursionError):
             return None
-
-
-def _fact(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(slots=True)
