@@ -7,7 +7,6 @@ Where the server reports the batches and their instances, nothing is inferred.
 from __future__ import annotations
 
 import bisect
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -163,13 +162,3 @@ def reported_instances(batches: Sequence[TracedBatch], names: Sequence[str]) -> 
         batch.lane, batch.free_ns = known.index(report.instance), min(released[report.instance], batch.start_ns)
         released[report.instance] = batch.released_ns
     return known
-
-
-def by_version(requests: Iterable[TracedRequest]) -> dict[tuple[str, int], list[TracedRequest]]:
-    """Return the requests of each model version, in the order in which they were queued."""
-    groups: dict[tuple[str, int], list[TracedRequest]] = defaultdict(list)
-    for request in requests:
-        groups[request.model, request.version].append(request)
-    for group in groups.values():
-        group.sort(key=lambda request: request.queued_ns)
-    return dict(sorted(groups.items()))

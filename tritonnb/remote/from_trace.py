@@ -256,7 +256,7 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
     config = model.config
     if not model.batches:
         return
-    if model.reported_instances:
+    if model.is_reported:
         yield f"model '{model.name}': batches, instances, rows and reasons are those that the server reported"
         return
     if config is None:
@@ -268,11 +268,11 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
     configured = 0 if config is None else sum(max(1, group.count) for group in config.instance_group) or 1
     if (
         config is not None
-        and model.instance_count > configured
+        and len(model.instances) > configured
         and not any(group.gpus for group in config.instance_group)
     ):
         yield (
-            f"model '{model.name}': {model.instance_count} batches ran at the same time, and the configuration has "
+            f"model '{model.name}': {len(model.instances)} batches ran at the same time, and the configuration has "
             f"{pluralize(configured, 'instance')}"
         )
 
@@ -322,7 +322,7 @@ def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
     if trace_rate is not None:
         return f"1 of {trace_rate} requests was traced (trace_rate {trace_rate})" if trace_rate > 1 else ""
     for model in models:
-        if model.reported_instances:
+        if model.is_reported:
             if missing := _missing_rows(model):
                 return missing
             continue

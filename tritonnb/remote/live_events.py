@@ -62,7 +62,7 @@ class LiveEvents:
         models = models_of(requests, self._configs)
         for model in models:
             model.serials = self._serials
-            self.reports = bool(model.reported_instances)
+            self.reports = model.is_reported
             if not self.reports:
                 infer_reasons(model, [])
         events = [event for event in events_of(models) if isinstance(event, BatchSent | BatchExecuted | RequestArrived)]

@@ -94,7 +94,7 @@ class TraceReplay:
 
     def __init__(self, model: TracedModel, config: pb.ModelConfig) -> None:
         self._config = config
-        self._instance_count = model.instance_count
+        self._instance_count = len(model.instances)
         batches = model.batches
         #: In the order in which they were formed: threads of instances may start a little later than others.
         self._order = sorted(range(len(batches)), key=lambda number: _order(config, batches[number]))

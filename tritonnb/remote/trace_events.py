@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Self
@@ -22,7 +22,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.recorded_events import instances_of
-from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, by_version, reported_instances
+from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, reported_instances
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY, UNKNOWN
@@ -108,10 +108,10 @@ class TracedModel:
         What the server counted during the recording; the source of the sizes that are not in the trace.
     knows_rows : bool
         Whether all sizes are known; unknown ones are 1.
-    instance_count : int
-        Instances that the batches need, at least those of the configuration.
-    reported_instances : list of str
-        The instances, if the server reported every batch with its instance and its reason.
+    instances : list of str
+        The reported ones, or the configured ones and, if the batches need more, numbered ones.
+    is_reported : bool
+        Whether the server reported every batch with its instance and its reason.
     """
 
     name: str
@@ -122,25 +122,16 @@ class TracedModel:
     rows: dict[int | str, int]
     counted: CountedRows | None
     knows_rows: bool
-    instance_count: int = 1
-    reported_instances: list[str] = field(default_factory=list)
+    instances: list[str]
+    is_reported: bool
+    serials: Mapping[int | str, int]
     reasons: Sequence[Reason | None] = ()
     unknown: str = "the configuration of the model was not given"
-    serials: Mapping[int | str, int] = field(default_factory=dict)
 
     @property
     def is_ensemble(self) -> bool:
         """True if requests are executed by other models."""
         return self.config is not None and self.config.HasField("ensemble_scheduling")
-
-    @property
-    def instances(self) -> list[str]:
-        """The names of the instances: the reported ones, or the configured ones, or numbered ones."""
-        if self.reported_instances:
-            return self.reported_instances
-        names = [] if self.config is None else instances_of(self.name, self.config)
-        prefix = names[0].rpartition("_")[0] if names else f"{self.name}_0"
-        return [*names, *(f"{prefix}_{number}" for number in range(len(names), self.instance_count))]
 
     def queue_depth(self, time_ns: int) -> int:
         """Return the number of requests that are queued after a time."""
@@ -186,9 +177,13 @@ def models_of(
     counted : mapping of (str, int) to CountedRows, optional
         The server's counts in the meantime, by model version.
     """
-    serials = {request.key: serial for serial, request in enumerate(sorted(requests, key=_queued_ns), 1)}
+    ordered = sorted(requests, key=_queued_ns)
+    serials = {request.key: serial for serial, request in enumerate(ordered, 1)}
+    groups: dict[ModelVersion, list[TracedRequest]] = defaultdict(list)
+    for request in ordered:
+        groups[request.model, request.version].append(request)
     models = []
-    for (name, version), group in by_version(requests).items():
+    for (name, version), group in sorted(groups.items()):
         config = configs.get(name)
         batching = config is None or config.max_batch_size > 0
         counts = (counted or {}).get((name, version))
@@ -197,13 +192,19 @@ def models_of(
         batches = batches_of(group)
         sizes = {key: size or 1 for key, size in rows.items()}
         knows_rows = None not in rows.values()
-        model = TracedModel(name, version, config, group, batches, sizes, counts, knows_rows, serials=serials)
         names = [] if config is None else instances_of(name, config)
-        model.reported_instances = reported_instances(batches, names)
+        reported = reported_instances(batches, names)
         configured = 1 if config is None else instance_count(config)
-        model.instance_count = len(model.reported_instances) or assign_instances(batches, configured)
-        models.append(model)
+        instances = reported or _named_instances(name, names, assign_instances(batches, configured))
+        key = (name, version, config, group, batches, sizes, counts, knows_rows)
+        models.append(TracedModel(*key, instances, bool(reported), serials))
     return models
+
+
+def _named_instances(model: str, names: Sequence[str], count: int) -> list[str]:
+    """Return the names of the configured instances, and of others up to a number."""
+    prefix = names[0].rpartition("_")[0] if names else f"{model}_0"
+    return [*names, *(f"{prefix}_{number}" for number in range(len(names), count))]
 
 
 def events_of(models: Sequence[TracedModel]) -> list[Event]:

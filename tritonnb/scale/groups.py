@@ -37,18 +37,13 @@ class Groups:
         """Return the replicas that serve a model."""
         return self._placed.get(model, self.default)
 
-    @property
-    def all(self) -> list[Dispatcher]:
-        """All groups."""
-        return [self.default, *self._placed.values()]
-
-    def of(self, model: str) -> list[Dispatcher]:
+    def of(self, model: str = "") -> list[Dispatcher]:
         """Return the group that serves a model; all groups if its name is empty."""
-        return [self.dispatcher(model)] if model else self.all
+        return [self.dispatcher(model)] if model else [self.default, *self._placed.values()]
 
     async def call_each(self, method: str, *arguments: Any) -> list[Any]:
         """Call a method of any replica of each group; return the responses."""
-        return [await group.call(None, method, *arguments) for group in self.all]
+        return [await group.call(None, method, *arguments) for group in self.of()]
 
     async def call_all(self, model: str, method: str, *arguments: Any) -> dict[str, Any]:
         """Call a method of every replica that serves a model; return the responses by replica."""
@@ -65,7 +60,7 @@ class Groups:
     async def replicas(self) -> list[JsonDict]:
         """Return the state of every replica."""
         states: dict[str, str] = {}
-        for group in self.all:
+        for group in self.of():
             members = group.pool.members()
             states |= dict.fromkeys(members.running, "RUNNING") | dict.fromkeys(members.draining, "DRAINING")
         replicas: list[JsonDict] = await self._ask("replicas", sorted(states))

@@ -122,7 +122,7 @@ class GrpcIngress:
         if request.repository_name:  # its answer is Triton's error
             return _reply(await self._groups.default.call(None, "rpc", name, message, metadata))
         rows: dict[str, list[dict[str, str]]] = {}
-        for group in self._groups.all:
+        for group in self._groups.of():
             for replica, reply in (await group.call_all("query", "index", request.ready)).items():
                 if reply.status:
                     return _reply(reply)

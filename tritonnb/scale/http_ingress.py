@@ -228,7 +228,7 @@ class HttpIngress:
 
     async def _index(self, request: HttpRequest, model: str) -> bytes:
         rows: dict[str, list[dict[str, str]]] = {}
-        for group in self._groups.all:
+        for group in self._groups.of():
             replies: dict[str, bytes] = await group.call_all("http", *request.arguments)
             if (refusal := first_refusal(replies.values())) is not None:
                 return refusal
