@@ -26,7 +26,9 @@ from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
 
 _Lanes = dict[tuple[str, int], float]
-_Numbers = dict[int | str, int]
+#: Occupancies with the vertical position of their slot and the colour of their sequence.
+_Backlog = list[tuple[SlotOccupancy, str]]
+_Drawn = list[tuple[SlotOccupancy, float, str]]
 
 _BOX = 0.72
 _ROW = 0.42
@@ -34,10 +36,15 @@ _ROW = 0.42
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.slots`."""
-    alt, occupancies, lanes, scale = describe(rec), rec.slot_occupancy, _lanes(rec), TimeScale.for_recording(rec)
+    alt, lanes, scale = describe(rec), _lanes(rec), TimeScale.for_recording(rec)
+    numbers = number_sequences(rec.slot_occupancy)
+    drawn = [
+        (occupancy, lanes[occupancy.instance, occupancy.slot], series(numbers[occupancy.sequence]))
+        for occupancy in rec.slot_occupancy
+    ]
     backlog = [
-        occupancy
-        for occupancy in occupancies
+        (occupancy, colour)
+        for occupancy, _, colour in drawn
         if occupancy.backlog_ns > 0 and scale.shows(occupancy.arrived_ns, occupancy.assigned_ns)
     ]
     refused = _refused(rec)
@@ -45,18 +52,17 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     depth = (max(places) + 1) * _ROW if places else 0
     ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, alt)
     scale.frame(ax)
-    numbers = number_sequences(occupancies)
     for y, (instance, _) in zip(lanes.values(), lanes, strict=True):
         ax.axhspan(y - 0.5, y + 0.5, color=tint(GREY, 0.07) if rec.instances.index(instance) % 2 else PAPER, zorder=0)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     line = _line_width(ax, scale, rec)
-    _draw_occupancies(ax, scale, occupancies, lanes, numbers)
-    _draw_requests(ax, scale, occupancies, lanes, numbers, line)
+    _draw_occupancies(ax, scale, drawn)
+    _draw_requests(ax, scale, drawn, line)
     _draw_batches(ax, scale, rec, lanes, line)
     ticks = {y: f"{instance} slot {slot}" for (instance, slot), y in lanes.items()}
     if places:
         top = min(lanes.values()) - 1
-        _draw_backlog(ax, scale, backlog, refused, places, top, numbers)
+        _draw_backlog(ax, scale, backlog, refused, places, top)
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
     label_lanes(ax, scale, ticks, _marks(rec, line))
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
@@ -135,14 +141,11 @@ def _line_width(ax: Axes, scale: TimeScale, rec: Recording) -> float:
     return 1.0 if scale.fitting(ax)("0", median(widths), 7.5) else 0.0
 
 
-def _draw_occupancies(
-    ax: Axes, scale: TimeScale, occupancies: list[SlotOccupancy], lanes: _Lanes, numbers: _Numbers
-) -> None:
+def _draw_occupancies(ax: Axes, scale: TimeScale, drawn: _Drawn) -> None:
     """Draw the bands of the sequences in the slots, and the arrivals of their requests."""
     fits = scale.fitting(ax)
     bands, colors, arrivals, marks = [], [], [], []
-    for occupancy in occupancies:
-        y, color = lanes[occupancy.instance, occupancy.slot], series(numbers[occupancy.sequence])
+    for occupancy, y, color in drawn:
         left, right = scale.at(occupancy.assigned_ns), scale.at(occupancy.released_ns or scale.end_ns)
         bands.append(box(left, right, y - 0.5, y + 0.5))
         colors.append(tint(color, 0.22))
@@ -161,14 +164,11 @@ def _draw_occupancies(
     ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=14, marker="^", linewidths=0, zorder=2)
 
 
-def _draw_requests(
-    ax: Axes, scale: TimeScale, occupancies: list[SlotOccupancy], lanes: _Lanes, numbers: _Numbers, line: float
-) -> None:
+def _draw_requests(ax: Axes, scale: TimeScale, drawn: _Drawn, line: float) -> None:
     """Draw a box for each execution, numbered within the sequence, with START and END at its edges."""
     fits = scale.fitting(ax)
     boxes, colors, flags = [], [], []
-    for occupancy in occupancies:
-        y, color = lanes[occupancy.instance, occupancy.slot], series(numbers[occupancy.sequence])
+    for occupancy, y, color in drawn:
         low, high = y - _BOX / 2, y + _BOX / 2
         for number, (batch, request) in enumerate(occupancy.requests, 1):
             if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
@@ -222,11 +222,12 @@ def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
     return [(ids.get(refusal.serial, 0), refusal.received_ns, refusal.time_ns) for refusal in rec.refused]
 
 
-def _backlog_rows(rec: Recording, backlog: list[SlotOccupancy], refused: list[tuple[int | str, int, int]]) -> list[int]:
+def _backlog_rows(rec: Recording, backlog: _Backlog, refused: list[tuple[int | str, int, int]]) -> list[int]:
     """Return the row of each sequence in the backlog and of each refused request, with a margin for its name."""
     begin, end = rec.span_ns
     margin = (end - begin) * 0.05
-    spans = [(occupancy.arrived_ns, occupancy.assigned_ns) for occupancy in backlog] + [(a, b) for _, a, b in refused]
+    spans = [(occupancy.arrived_ns, occupancy.assigned_ns) for occupancy, _ in backlog]
+    spans += [(begin_ns, end_ns) for _, begin_ns, end_ns in refused]
     order = sorted(range(len(spans)), key=lambda index: spans[index])
     placed = assign_lanes((spans[index][0] - margin, max(spans[index][1], spans[index][0] + margin)) for index in order)
     row_by_index = dict(zip(order, placed, strict=True))
@@ -236,14 +237,13 @@ def _backlog_rows(rec: Recording, backlog: list[SlotOccupancy], refused: list[tu
 def _draw_backlog(
     ax: Axes,
     scale: TimeScale,
-    backlog: list[SlotOccupancy],
+    backlog: _Backlog,
     refused: list[tuple[int | str, int, int]],
     places: list[int],
     top: float,
-    numbers: _Numbers,
 ) -> None:
-    for occupancy, place in zip(backlog, places, strict=False):
-        y, color = top - place * _ROW, series(numbers[occupancy.sequence])
+    for (occupancy, color), place in zip(backlog, places, strict=False):
+        y = top - place * _ROW
         begin, end = scale.at(occupancy.arrived_ns), scale.at(occupancy.assigned_ns)
         ax.plot([begin, end], [y, y], color=color, linewidth=3, solid_capstyle="butt", zorder=2)
         waiting = [
