@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tritonnb.figures.palette import COMPUTE, GREY, INK, INPUT, OUTPUT, PAPER, SELECTION
+from tritonnb.figures.palette import COMPUTE, GREY, INK, PAPER, PARTS, SELECTION
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, duration, label_axes, panels_above
 from tritonnb.recording.recording import Recording
@@ -25,20 +26,19 @@ ENOUGH = 20
 class SizeCost:
     """Number of batches of one size, and their average times in ms.
 
-    ``spread_ms`` are the quartiles of the execution time of a batch, None if they are not known.
+    ``parts_ms`` are those of `PARTS`; ``spread_ms`` are the quartiles of the execution time of a batch, None if they
+    are not known.
     """
 
     size: int
     count: int
-    compute_input: float
-    compute_infer: float
-    compute_output: float
+    parts_ms: Sequence[float]
     spread_ms: tuple[float, float] | None = None
 
     @property
     def batch_ms(self) -> float:
         """Time of one batch."""
-        return self.compute_input + self.compute_infer + self.compute_output
+        return sum(self.parts_ms)
 
     @property
     def row_ms(self) -> float:
@@ -57,8 +57,7 @@ def size_costs(rec: Recording) -> list[SizeCost]:
             [batch.exec_end_ns - batch.compute_end_ns for batch in batches],
         )
         spread = _quartiles([(batch.exec_end_ns - batch.exec_start_ns) / 1e6 for batch in batches])
-        compute_input, compute_infer, compute_output = (statistics.median(part) / 1e6 for part in parts)
-        costs.append(SizeCost(size, count, compute_input, compute_infer, compute_output, spread))
+        costs.append(SizeCost(size, count, [statistics.median(part) / 1e6 for part in parts], spread))
     return costs
 
 
@@ -140,8 +139,8 @@ def describe_costs(costs: list[SizeCost]) -> str:
 
 def _times(ax: Axes, costs: list[SizeCost], width: float, *, hollow: bool = False) -> None:
     bottoms = [0.0] * len(costs)
-    for name, color in (("compute_input", INPUT), ("compute_infer", COMPUTE), ("compute_output", OUTPUT)):
-        part = [getattr(cost, name) for cost in costs]
+    for place, (name, color) in enumerate(PARTS.items()):
+        part = [cost.parts_ms[place] for cost in costs]
         if hollow:
             label = f"n < {SETTLED}" if color == COMPUTE else "_nolegend_"
             style: dict[str, Any] = {"fill": False, "edgecolor": color, "label": label}

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 #: Parts of a request's time: waiting in the queue, and the three parts of the execution.
 QUEUE, INPUT, COMPUTE, OUTPUT = "#2A1C84", "#31939E", "#0072B2", "#DB6D01"
+#: The parts of an execution by their names in the statistics.
+PARTS: Mapping[str, str] = {"compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
 #: Refused and failed requests; the selected object and the cursor; null requests; limits of the configuration.
 REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
 #: Priority levels, in the order of lightness: `priority` spreads those of a model over them.

@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 
 from tritonnb.client.model import Model
 from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
-from tritonnb.figures.palette import COMPUTE, INK, INPUT, OUTPUT, QUEUE
+from tritonnb.figures.palette import INK, PARTS, QUEUE
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.statistics_entry import mean_ms
 
-_PARTS = {"queue": QUEUE, "compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
+_PARTS = {"queue": QUEUE, **PARTS}
 
 
 class StatisticsPlot:
@@ -104,7 +104,10 @@ class StatisticsPlot:
         return figure_of(ax)
 
     def _costs(self, since: Mapping[str, Any] | None) -> list[SizeCost]:
-        return [_cost(entry) for entry in self._since(since)["batch_stats"]]
+        return [
+            SizeCost(row["batch_size"], row["compute_infer"]["count"], [mean_ms(row[name]) for name in PARTS])
+            for row in self._since(since)["batch_stats"]
+        ]
 
     def _batch_sizes_in_words(self, since: Mapping[str, Any] | None) -> str:
         return describe_costs(self._costs(since))
@@ -120,13 +123,6 @@ class StatisticsPlot:
 
     def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._stats if before is None else difference(self._stats, before)
-
-
-def _cost(entry: Mapping[str, Any]) -> SizeCost:
-    compute_input, compute_infer, compute_output = (
-        mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output")
-    )
-    return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], compute_input, compute_infer, compute_output)
 
 
 def plot(model: Model) -> StatisticsPlot:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.html_table import Html, html_table
-from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
+from tritonnb.figures.palette import PARTS
 from tritonnb.remote.text import CLOSED, findings_of, not_ready_text
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.from_config import describe_scheduling
@@ -16,19 +16,15 @@ from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.index_text import models_of, state_text
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
-from tritonnb.telemetry.statistics_entry import SETTLED, DurationEntry, Part, StatisticsEntry, mean_ms
+from tritonnb.telemetry.statistics_entry import SETTLED, DurationEntry, StatisticsEntry, mean_ms
 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
     from tritonnb.remote.model import RemoteModelHandle
 
 
-#: The phases of an execution: statistics field, label and colour.
-PHASES: tuple[tuple[Part, str, str], ...] = (
-    ("compute_input", "input", INPUT),
-    ("compute_infer", "compute", COMPUTE),
-    ("compute_output", "output", OUTPUT),
-)
+#: What the parts of an execution are called here.
+_PART_NAMES = ("input", "compute", "output")
 _BAR_EM = 12
 _VERSION_TITLES = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
 
@@ -125,7 +121,7 @@ def statistics_card(stats: Mapping[str, Any]) -> str:
     entries = stats["batch_stats"]
     # A mean of a few executions is hollow, and does not determine the scale.
     counts = [entry["compute_infer"]["count"] for entry in entries]
-    means = [[mean_ms(entry[key]) for key, _, _ in PHASES] for entry in entries]
+    means = [[mean_ms(entry[part]) for part in PARTS] for entry in entries]
     totals = [sum(parts) for parts in means]
     settled = [total for total, count in zip(totals, counts, strict=True) if count >= SETTLED]
     longest = max(settled or totals, default=0.0)
@@ -140,7 +136,8 @@ def statistics_card(stats: Mapping[str, Any]) -> str:
                 Html(_bar(parts, longest, hollow=count < SETTLED)),
             ]
         )
-    legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for _, name, colour in PHASES)
+    named = zip(_PART_NAMES, PARTS.values(), strict=True)
+    legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for name, colour in named)
     titles = ("batch size (rows)", "executions", "input ms", "compute ms", "output ms", "ms per row", Html(legend))
     return lead + html_table(titles, rows)
 
@@ -151,7 +148,7 @@ def _bar(parts: Sequence[float], longest: float, *, hollow: bool) -> str:
     style = "box-sizing:border-box;border:1px solid" if hollow else "background:"
     pieces = "".join(
         f"<span style='display:inline-block;height:0.8em;width:{_BAR_EM * part / scale:.2f}em;{style} {colour}'></span>"
-        for part, (_, _, colour) in zip(parts, PHASES, strict=True)
+        for part, colour in zip(parts, PARTS.values(), strict=True)
     )
     pieces += " …" if scale > longest else ""
     return (

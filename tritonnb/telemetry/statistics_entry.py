@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import TypedDict
 
-Part = Literal["compute_input", "compute_infer", "compute_output"]
 #: The number of executions from which on an average is drawn as such, and may determine a scale.
 SETTLED = 5
 
