@@ -37,7 +37,7 @@ GENERATORS: Mapping[str, tuple[str, ...]] = {
     "closed": ("clients", "requests", "think_ms", "rows"),
 }
 _WHOLE = {"seed", "rows", "requests", "clients", "priority", "timeout_us", "steps"}
-_OPTIONAL = {"rows": 1, "think_ms": 0, "seed": 0}
+_OPTIONAL = {"rows": 1, "think_ms": 0, "seed": 0, "priority": 0, "timeout_us": 0, "steps": 1}
 _FUNCTIONS: Mapping[str, Any] = {"constant": constant, "poisson": poisson, "bursts": bursts, "closed": ClosedLoop}
 
 
@@ -78,13 +78,13 @@ def read_arrival(value: Json) -> Arrival:
     return Arrival(
         ms=_number(value, "ms", "request"),
         rows=_number(value, "rows", "request"),
-        priority=_number(value, "priority", "request", 0),
-        timeout_us=_number(value, "timeout_us", "request", 0),
+        priority=_number(value, "priority", "request"),
+        timeout_us=_number(value, "timeout_us", "request"),
         sequence_id=_sequence_id(value.get("sequence", "")),
         sequence_start=bool(value.get("start")),
         sequence_end=bool(value.get("end")),
         cancel_us=None if cancel_ms is None else _number(value, "cancel_ms", "request") * 1000,
-        steps=_number(value, "steps", "request", 1),
+        steps=_number(value, "steps", "request"),
     )
 
 
@@ -147,9 +147,9 @@ def _kind(value: Any, what: str, kinds: tuple[str, ...]) -> str:
     return str(kind)
 
 
-def _number(value: Json, name: str, what: str, default: int | None = None) -> Any:
+def _number(value: Json, name: str, what: str) -> Any:
     """Return a finite number; a whole one where only these make sense."""
-    number = value.get(name, _OPTIONAL.get(name) if default is None else default)
+    number = value.get(name, _OPTIONAL.get(name))
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise InvalidArgumentError(f"{what}: '{name}' expected a number, got {number!r}")
     if name in _WHOLE and number != int(number):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,18 @@ def simulate_scenario(scenario: Json) -> Recording:
     return simulate(scenario["config"], read_arrivals(scenario["arrivals"]), read_service(scenario["service"]))
 
 
+@lru_cache(maxsize=1)
+def _simulate_baseline(scenario: str) -> Recording:
+    """Simulate a scenario in JSON; the last one is kept, since the baseline stays the same during edits."""
+    return simulate_scenario(json.loads(scenario))
+
+
 class Session:
     """The state of one open page: its last recording, its file and its exercise."""
 
     def __init__(self) -> None:
         self._recording: Recording | None = None
         self._worksheet: Worksheet | None = None
-        self._baseline: tuple[str, Recording] | None = None
         self._messages: dict[str, Callable[[Json], Any]] = {
             "describe": lambda message: {"schema": schema(), "presets": PRESETS},
             "simulate": self._simulate,
@@ -101,18 +107,16 @@ class Session:
         except TritonError as error:
             return {"report": report, "error": error.message}
 
-    def _compared_with(self, scenario: Json) -> Recording | None:
+    @staticmethod
+    def _compared_with(scenario: Json) -> Recording | None:
         """Simulate the configuration to compare with; return None if there is none, or it cannot run the requests."""
         if not scenario.get("baseline") or scenario["baseline"] == scenario["config"]:
             return None
-        before = {**scenario, "config": scenario["baseline"]}
-        key = json.dumps([before[name] for name in ("config", "arrivals", "service")])
-        if self._baseline is None or self._baseline[0] != key:
-            try:
-                self._baseline = key, simulate_scenario(before)
-            except TritonError:
-                return None
-        return self._baseline[1]
+        before = {"config": scenario["baseline"], "arrivals": scenario["arrivals"], "service": scenario["service"]}
+        try:
+            return _simulate_baseline(json.dumps(before))
+        except TritonError:
+            return None
 
     def _set_field(self, message: Json) -> str:
         config = parse_text(message["text"]).config
