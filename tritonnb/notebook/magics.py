@@ -98,17 +98,16 @@ class TritonMagics(Magics):
         options = parser.read(line)
         server = self._server()
         try:
-            config = server[options.model].config
+            model = server[options.model]
         except TritonError as error:
             raise UsageError(str(error)) from None
-        diagnosis = diagnose(
-            cell, lambda edited: server.run(server.engine.reconfiguration.check(options.model, edited))
-        )
+        diagnosis = diagnose(cell, model.check_config)
         for problem in diagnosis.problems:
             raise UsageError(_excerpt(cell, problem))
         file = server.call(server.engine.reconfiguration.config_path, options.model) if options.save else None
         if options.save and file is None:
             raise UsageError(f"model '{options.model}': --save expected a model from a model repository")
+        config = model.config
         config.text = cell
         try:
             effect = config.apply()
