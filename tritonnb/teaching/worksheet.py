@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.html_table import html_table
 from tritonnb.model_config.read import config_text, read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.batches import Batch
@@ -369,16 +370,8 @@ class Worksheet:
         return "\n".join([self.question, "", self.config, "", *table])
 
     def _repr_html_(self) -> str:
-        head, rows = self.table()
-        cells = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows
-        )
-        return (
-            f"<p>{html.escape(self.question)}</p><pre>{html.escape(self.config)}</pre>"
-            f"<table><caption>Arrivals</caption><thead><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr></thead>"
-            f"<tbody>{cells}</tbody></table>"
-        )
+        texts = f"<p>{html.escape(self.question)}</p><pre>{html.escape(self.config)}</pre><p>Arrivals:</p>"
+        return texts + html_table(*self.table())
 
 
 def _item(batches: Sequence[frozenset[str]], number: int) -> frozenset[str]:
