@@ -13,7 +13,7 @@ class Html(str):
     """Text that already is HTML."""
 
 
-def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
     """Return a table as HTML, in which columns of numbers are aligned to the right; empty without rows.
 
     Parameters
@@ -22,6 +22,7 @@ def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> st
         Of the columns; empty for a table without a head.
     rows : iterable of sequence of object
         Cells are escaped unless they are `Html`.
+    caption : str, optional
 
     Examples
     --------
@@ -35,8 +36,9 @@ def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> st
     sides = ["right" if all(_is_number(cell) for cell in column) else "left" for column in zip(*lines, strict=True)]
     heads = list(titles)
     head = f"<thead>{_row('th', heads, sides)}</thead>" if heads else ""
+    above = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     body = "".join(_row("td", line, sides) for line in lines)
-    return f"<table style='margin-left:0'>{head}<tbody>{body}</tbody></table>"
+    return f"<table style='margin-left:0'>{above}{head}<tbody>{body}</tbody></table>"
 
 
 def html_report(

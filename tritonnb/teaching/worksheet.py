@@ -370,8 +370,8 @@ class Worksheet:
         return "\n".join([self.question, "", self.config, "", *table])
 
     def _repr_html_(self) -> str:
-        texts = f"<p>{html.escape(self.question)}</p><pre>{html.escape(self.config)}</pre><p>Arrivals:</p>"
-        return texts + html_table(*self.table())
+        texts = f"<p>{html.escape(self.question)}</p><pre>{html.escape(self.config)}</pre>"
+        return texts + html_table(*self.table(), caption="Arrivals")
 
 
 def _item(batches: Sequence[frozenset[str]], number: int) -> frozenset[str]:
