@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -116,7 +116,7 @@ class _TextFormatParser:
         descriptor = message.DESCRIPTOR.fields_by_name.get(name)
         if descriptor is None:
             raise self._error(f'Message type "{message.DESCRIPTOR.full_name}" has no field named "{name}".')
-        self._check_not_set(message, descriptor)
+        self._check_not_set(message, descriptor, into)
         here = f"{path}.{name}" if path else name
         is_message = descriptor.type == FieldDescriptor.TYPE_MESSAGE
         if is_message:
@@ -148,14 +148,15 @@ class _TextFormatParser:
             f'Extension "{name}" is not defined or is not an extension of "{message.DESCRIPTOR.full_name}".'
         )
 
-    def _check_not_set(self, message: Message, descriptor: FieldDescriptor) -> None:
+    def _check_not_set(self, message: Message, descriptor: FieldDescriptor, into: Value) -> None:
         if descriptor.is_repeated:
             return
         name = descriptor.name
         oneof = descriptor.containing_oneof
-        is_set = (
-            message.HasField(name) if descriptor.has_presence else getattr(message, name) != descriptor.default_value
-        )
+        if descriptor.has_presence or message.DESCRIPTOR.GetOptions().map_entry:
+            is_set = any(statement.name == name for statement in into.statements)
+        else:
+            is_set = getattr(message, name) != descriptor.default_value
         if is_set:
             raise self._error(f'Non-repeated field "{name}" is specified multiple times.')
         if oneof is not None and (other := message.WhichOneof(oneof.name)):
@@ -191,42 +192,15 @@ class _TextFormatParser:
             self._field(message, path, into)
         self._expect(end)
 
-    def _map_entry(self, container: MutableMapping[Scalar, Message], entry: Descriptor, path: str, into: Value) -> None:
+    def _map_entry(self, container: MutableMapping[Scalar, Any], entry_type: Descriptor, path: str, into: Value) -> None:
         """Parse ``{ key: K value: V }``; both are optional, and the last entry with a key wins."""
-        key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
-        of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
-        key: Scalar = key_field.default_value
-        value = value_field.message_type._concrete_class() if of_messages else value_field.default_value
-        seen: set[str] = set()
-        end = self._open()
-        while not self._looking_at("}", ">"):
-            statement = Statement(self._token.text, self._token.start)
-            name = self._identifier()
-            if name not in entry.fields_by_name:
-                raise self._error(f'Message type "{entry.full_name}" has no field named "{name}".')
-            if name in seen:
-                raise self._error(f'Non-repeated field "{name}" is specified multiple times.')
-            seen.add(name)
-            if name == "value" and of_messages:
-                self._try(":")
-                written = Value(self._token.start)
-                self._message(value, f"{path}[{key!r}]", written)
-            else:
-                self._expect(":")
-                written = Value(self._token.start)
-                scalar = self._scalar(entry.fields_by_name[name])
-                key, value = (scalar, value) if name == "key" else (key, scalar)
-            written.end = self._end
-            self._separator()
-            statement.values.append(written)
-            statement.end = self._end
-            into.statements.append(statement)
-        self._expect(end)
-        into.key = key
-        if of_messages:
-            container[key].CopyFrom(value)
+        entry = entry_type._concrete_class()
+        self._message(entry, path, into)
+        into.key = entry.key
+        if entry_type.fields_by_name["value"].message_type is not None:
+            container[entry.key].CopyFrom(entry.value)
         else:
-            container[key] = value
+            container[entry.key] = entry.value
 
     # --- scalars --------------------------------------------------------------------------------
 
