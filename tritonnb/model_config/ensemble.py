@@ -147,14 +147,9 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
     InvalidArgumentError
         If it does.
     """
-    reached, ahead = {name}, [name]
-    while ahead:
-        model = ahead.pop()
-        steps = sorted(set(steps_of(model)))
+    for model, steps in _step_lists(name, steps_of):
         if name in steps:
             raise InvalidArgumentError(f"circular dependency between ensembles: {name} -> ... -> {model} -> {name}")
-        ahead += [step for step in steps if step not in reached]
-        reached.update(steps)
 
 
 def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
@@ -168,17 +163,22 @@ def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -
     """
 
     def below(model: str) -> set[str]:
-        reached: set[str] = set()
-        ahead = [model]
-        while ahead:
-            new = set(steps_of(ahead.pop())) - reached
-            reached |= new
-            ahead += new
-        return reached
+        return {step for _, steps in _step_lists(model, steps_of) for step in steps}
 
     models_below = {model: below(model) for model in below(name)}
     cyclic = {model for model, models in models_below.items() if model in models}
     return sorted(model for model, models in models_below.items() if not cyclic & {model, *models})
+
+
+def _step_lists(name: str, steps_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield an ensemble and its direct and indirect step models, each with the models of its own steps."""
+    reached, ahead = {name}, [name]
+    while ahead:
+        model = ahead.pop()
+        steps = sorted(set(steps_of(model)))
+        yield model, steps
+        ahead += [step for step in steps if step not in reached]
+        reached.update(steps)
 
 
 def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
@@ -263,33 +263,22 @@ def _check_step(
             f"ensemble {name} allows maximum batch size {config.max_batch_size}, but it contains model "
             f"{step_name} which only allows maximum batch size to be {model.max_batch_size}"
         )
-    inputs = {model_input.name for model_input in model.input}
-    for mapped, tensor in step.input_map.items():
-        if mapped not in inputs:
-            raise InvalidArgumentError(
-                f"in ensemble {name}, ensemble tensor {tensor} is mapping to non-existing input {mapped} in "
-                f"model {step_name}"
-            )
-    for model_input in model.input:
-        if model_input.name in step.input_map:
-            _check_consistent(name, step.input_map[model_input.name], _Tensor.from_config(model, model_input), tensors)
-        elif not model_input.optional:
-            raise InvalidArgumentError(
-                f"in ensemble {name}, input {model_input.name} in model {step_name} is not mapped to any "
-                f"ensemble tensors"
-            )
-    outputs = {model_output.name for model_output in model.output}
-    for mapped, tensor in step.output_map.items():
-        if mapped not in outputs:
-            raise InvalidArgumentError(
-                f"in ensemble {name}, ensemble tensor {tensor} is mapped from non-existing output {mapped} in "
-                f"model {step_name}"
-            )
-    for model_output in model.output:
-        if model_output.name in step.output_map:
-            _check_consistent(
-                name, step.output_map[model_output.name], _Tensor.from_config(model, model_output), tensors
-            )
+    for kind, direction in (("input", "mapping to"), ("output", "mapped from")):
+        mapping, declared = getattr(step, f"{kind}_map"), getattr(model, kind)
+        names = {tensor.name for tensor in declared}
+        for mapped, tensor_name in mapping.items():
+            if mapped not in names:
+                raise InvalidArgumentError(
+                    f"in ensemble {name}, ensemble tensor {tensor_name} is {direction} non-existing {kind} {mapped} in "
+                    f"model {step_name}"
+                )
+        for tensor in declared:
+            if tensor.name in mapping:
+                _check_consistent(name, mapping[tensor.name], _Tensor.from_config(model, tensor), tensors)
+            elif kind == "input" and not tensor.optional:
+                raise InvalidArgumentError(
+                    f"in ensemble {name}, input {tensor.name} in model {step_name} is not mapped to any ensemble tensors"
+                )
 
 
 def _check_consistent(ensemble: str, name: str, tensor: _Tensor, tensors: dict[str, _Tensor]) -> None:

@@ -192,7 +192,9 @@ class _TextFormatParser:
             self._field(message, path, into)
         self._expect(end)
 
-    def _map_entry(self, container: MutableMapping[Scalar, Any], entry_type: Descriptor, path: str, into: Value) -> None:
+    def _map_entry(
+        self, container: MutableMapping[Scalar, Any], entry_type: Descriptor, path: str, into: Value
+    ) -> None:
         """Parse ``{ key: K value: V }``; both are optional, and the last entry with a key wins."""
         entry = entry_type._concrete_class()
         self._message(entry, path, into)
