@@ -170,19 +170,20 @@ def _check_initial_state(
     choice = initial.WhichOneof("state_data")
     if choice is None:
         raise InvalidArgumentError(f"initial_state setting expects state'{name}' to have state_data set")
-    if choice == "data_file":
-        _check_data_file(initial, directory)
+    if choice == "data_file" and (shortage := _shortage(initial, "initial_state", initial.data_file, directory)):
+        raise InvalidArgumentError(f"{shortage}.")
 
 
-def _check_data_file(initial: pb.ModelSequenceBatching.InitialState, directory: Path) -> None:
-    content = _read(directory, f"initial_state/{initial.data_file}")
-    expected = _byte_size(initial)
-    if len(content) < expected:
-        # Triton's message lacks the space before "only", too.
-        raise InvalidArgumentError(
-            f"initial_state setting expects {expected} bytes, but the data provided from "
-            f"{initial.data_file}only has {len(content)} bytes."
-        )
+def _shortage(
+    data: pb.ModelWarmup.Input | pb.ModelSequenceBatching.InitialState, setting: str, file: str, directory: Path
+) -> str:
+    """Return the message for a file in the folder of a setting that is too small for a tensor; empty if it is not."""
+    content = _read(directory, f"{setting}/{file}")
+    expected = _byte_size(data)
+    if len(content) >= expected:
+        return ""
+    # Triton's message lacks the space before "only", too.
+    return f"{setting} setting expects {expected} bytes, but the data provided from {file}only has {len(content)} bytes"
 
 
 def check_warmup_sample(sample: pb.ModelWarmup, directory: Path) -> None:
@@ -208,15 +209,8 @@ def _check_warmup_input(name: str, data: pb.ModelWarmup.Input, directory: Path) 
         raise InvalidArgumentError(
             f"[request id: <id_unknown>] warmup setting expects input '{name}' to have input_data_type set"
         )
-    if choice != "input_data_file":
-        return
-    content = _read(directory, f"warmup/{data.input_data_file}")
-    expected = _byte_size(data)
-    if len(content) < expected:
-        raise InvalidArgumentError(
-            f"[request id: <id_unknown>] warmup setting expects {expected} bytes, but the data provided from "
-            f"{data.input_data_file}only has {len(content)} bytes"
-        )
+    if choice == "input_data_file" and (shortage := _shortage(data, "warmup", data.input_data_file, directory)):
+        raise InvalidArgumentError(f"[request id: <id_unknown>] {shortage}")
 
 
 def _byte_size(data: pb.ModelWarmup.Input | pb.ModelSequenceBatching.InitialState) -> int:
