@@ -277,7 +277,8 @@ def _check_step(
                 _check_consistent(name, mapping[tensor.name], _Tensor.from_config(model, tensor), tensors)
             elif kind == "input" and not tensor.optional:
                 raise InvalidArgumentError(
-                    f"in ensemble {name}, input {tensor.name} in model {step_name} is not mapped to any ensemble tensors"
+                    f"in ensemble {name}, input {tensor.name} in model {step_name} is not mapped to any ensemble "
+                    "tensors"
                 )
 
 

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.fields import Element, Scalar, is_map
 from tritonnb.model_config.parse import Statement, Value, parse_text
-from tritonnb.model_config.tokens import Tokenizer, TokenKind
+from tritonnb.model_config.tokens import Tokenizer
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _BLANKS = b" \t"
@@ -97,11 +97,15 @@ class _Edits:
                 self._remove_statement(statement)
         elif is_set and not statements:
             self._insert(written, _statement(field, getattr(new, name)))
-        elif is_set and field.message_type:
-            self.message(statements[-1].values[0], getattr(old, name), getattr(new, name))
         elif is_set:
-            value = statements[-1].values[0]
-            self._put(value.start, value.end, _literal(field, getattr(new, name)))
+            self._change(statements[-1].values[0], field, getattr(old, name), getattr(new, name))
+
+    def _change(self, value: Value, field: FieldDescriptor, old: Element, new: Element) -> None:
+        """Change the text of a field's value, or of an element of it."""
+        if field.message_type:
+            self.message(value, old, new)
+        else:
+            self._put(value.start, value.end, _literal(field, new))
 
     def _repeated(
         self,
@@ -118,12 +122,8 @@ class _Edits:
         kept = [i for i in range(len(old)) if not first <= i < first + surplus]
         values = [value for statement in statements for value in statement.values]
         for index, wanted in zip(kept, new, strict=False):
-            if old[index] == wanted:
-                continue
-            if field.message_type:
-                self.message(values[index], old[index], wanted)
-            else:
-                self._put(values[index].start, values[index].end, _literal(field, wanted))
+            if old[index] != wanted:
+                self._change(values[index], field, old[index], wanted)
         removed = values[first : first + surplus]
         self._remove_values(statements, removed)
         self._append(written, statements, removed, field, [_literal(field, element) for element in new[len(old) :]])
@@ -140,8 +140,11 @@ class _Edits:
         key_field, value_field = (field.message_type.fields_by_name[part] for part in ("key", "value"))
         last = {entry.key: entry for entry in entries}
         for key in sorted(set(old) & set(new)):
-            if old[key] != new[key]:
-                self._entry(last[key], value_field, old[key], new[key])
+            values = [statement.values[0] for statement in last[key].statements if statement.name == "value"]
+            if old[key] != new[key] and values:
+                self._change(values[0], value_field, old[key], new[key])
+            elif old[key] != new[key]:
+                self._insert(last[key], _statement(value_field, new[key]))
         removed = [entry for entry in entries if entry.key not in new]
         self._remove_values(statements, removed)
         added = [
@@ -149,15 +152,6 @@ class _Edits:
             for key in sorted(set(new) - set(old))
         ]
         self._append(written, statements, removed, field, added)
-
-    def _entry(self, entry: Value, field: FieldDescriptor, old: Element, new: Element) -> None:
-        values = [statement.values[0] for statement in entry.statements if statement.name == "value"]
-        if not values:
-            self._insert(entry, _statement(field, new))
-        elif field.message_type:
-            self.message(values[0], old, new)
-        else:
-            self._put(values[0].start, values[0].end, _literal(field, new))
 
     # --- removing ---------------------------------------------------------------------------------
 
@@ -249,13 +243,11 @@ class _Edits:
 def _comments(text: bytes) -> list[tuple[int, int]]:
     """Return the start and end of each comment: a ``#`` between two tokens, up to the end of the line."""
     spans: list[tuple[int, int]] = []
-    tokenizer, at = Tokenizer(text), 0
-    while True:
-        token = tokenizer.next()
+    at = 0
+    for token in Tokenizer(text):
         spans += [match.span() for match in _COMMENT.finditer(text, at, token.start)]
-        if token.kind is TokenKind.END:
-            return spans
         at = token.end
+    return spans
 
 
 def _statement(field: FieldDescriptor, value: Element) -> str:
