@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tritonnb.model_config.diagnose import diagnose, syntax_errors
-from tritonnb.model_config.tokens import tokens_before
+from tritonnb.model_config.tokens import tokens_until
 from tritonnb.model_config.validate import check_tensors, validate
 
 
@@ -21,7 +21,7 @@ def check(config: Any) -> Any:
 def tokens_of_problems(text: str) -> list[str]:
     """The token at which each problem is shown."""
     problems = diagnose(text, check, "m").problems
-    return [list(tokens_before(text, problem.line, problem.column, including=True))[-1].text for problem in problems]
+    return [tokens_until(text, problem.line, problem.column)[-1].text for problem in problems]
 
 
 @pytest.mark.parametrize(

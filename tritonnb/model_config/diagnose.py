@@ -11,8 +11,8 @@ import copy
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from google.protobuf import text_format
@@ -21,7 +21,7 @@ from tritonnb.core.errors import Problem, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
-from tritonnb.model_config.tokens import ConfigSyntaxError, Tokenizer, TokenKind, tokens_before
+from tritonnb.model_config.tokens import ConfigSyntaxError, Tokenizer, TokenKind, tokens_until
 from tritonnb.model_config.validate import check_scheduling, check_tensors
 
 #: More problems than this are not listed.
@@ -253,14 +253,15 @@ def read_text(text: str) -> ParsedConfig:
 def _problem_of_syntax(text: str, error: ConfigSyntaxError) -> Problem:
     line, column = error.line, error.column
     if any(part in error.detail for part in _ABOUT_PREVIOUS_TOKEN):
-        for previous in tokens_before(text, line, column):  # none before an invalid first one
+        for previous in tokens_until(text, line, column)[:-1]:
             line, column = previous.line, previous.column
     fix = fix_for_syntax(text, error)
     return Problem(error.message, line, column, fix, "" if fix is None else fix.hint)
 
 
-class ProblemContext:
-    """A context manager that adds the `Problem` of a rejected configuration to the error.
+@contextmanager
+def problem_context(config: pb.ModelConfig, text: str | None = None) -> Iterator[None]:
+    """Context manager that adds the `Problem` of a rejected configuration to the error.
 
     Parameters
     ----------
@@ -269,21 +270,13 @@ class ProblemContext:
     text : str, optional
         The text that it was read from. Without it the problem has no position.
     """
-
-    def __init__(self, config: pb.ModelConfig, text: str | None = None) -> None:
-        self._config = config
-        self._text = text
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, TritonError):
-            text = text_format.MessageToString(self._config) if self._text is None else self._text
-            problem = problem_of(error.message, text, parse_text(text), error.hint)
-            error.add_problems([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
+    try:
+        yield
+    except TritonError as error:
+        written = text_format.MessageToString(config) if text is None else text
+        problem = problem_of(error.message, written, parse_text(written), error.hint)
+        error.add_problems([problem if text is not None else dataclasses.replace(problem, line=0, column=0)])
+        raise
 
 
 def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") -> Problem:

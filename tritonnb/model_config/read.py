@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import ProblemContext, read_text
+from tritonnb.model_config.diagnose import problem_context, read_text
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, ParsedJson, read_json
 from tritonnb.model_config.normalize import without_defaults
@@ -110,7 +110,7 @@ def _read(
             read = _from_message(config) if isinstance(config, Message) else _from_fields(config)
         read.name = read.name or name
         if check is not None:
-            with ProblemContext(read, text):
+            with problem_context(read, text):
                 check(read)
     return read, text
 

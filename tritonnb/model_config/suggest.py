@@ -15,7 +15,7 @@ from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.backend_selection import BACKEND_GROUP, similar_backend
 from tritonnb.model_config.fields import MESSAGES, fields_of, similar_constant
 from tritonnb.model_config.text_edit import edit_text
-from tritonnb.model_config.tokens import ConfigSyntaxError, Token, TokenKind, all_tokens, tokens_before
+from tritonnb.model_config.tokens import ConfigSyntaxError, Token, TokenKind, tokens_of, tokens_until
 
 #: The prefix of load API errors before the cause, for the first of several versions.
 _LOAD_PREFIX = re.compile(r"^(?:load failed for model '[^']*': )?version \d+ is at UNAVAILABLE state: [A-Z][a-z ]*: ")
@@ -27,8 +27,10 @@ _OPENING = {"{": "}", "<": ">", "[": "]"}
 
 def fix_for_syntax(text: str, error: ConfigSyntaxError) -> Fix | None:
     """Return a fix for a parser error; None if there is none."""
-    tokens = list(tokens_before(text, error.line, error.column, including=True))
-    return _fix_for_name(text, tokens, error.detail) or (_fix_for_token(text, tokens, error.detail) if tokens else None)
+    tokens = tokens_until(text, error.line, error.column)
+    if not tokens:
+        return None
+    return _fix_for_name(text, tokens, error.detail) or _fix_for_token(text, tokens, error.detail)
 
 
 def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
@@ -37,8 +39,6 @@ def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
         return _renamed(text, tokens, match[2], similar_name(match[2], fields_of(match[1])))
     if match := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', detail):
         return _renamed(text, tokens, match[1], similar_constant(match[1], _enum_values(match[2])))
-    if len(tokens) < 2:  # the text in front of the error cannot be tokenized
-        return None
     if match := re.match(r'Non-repeated field "([^"]+)" is specified multiple times', detail):
         return _removed(text, tokens[-2], f"the second {match[1]}")
     if match := re.match(r'Field "([^"]+)" is specified along with field "([^"]+)"', detail):
@@ -97,7 +97,7 @@ def _removed(text: str, name: Token, what: str) -> Fix:
 
 def _end_of_field(text: str, name: Token) -> int:
     """Return the end of a field: after its value, or after the separator if there is one."""
-    tokens = [token for token in all_tokens(text) if token.start > name.start]
+    tokens = [token for token in tokens_of(text) if token.start > name.start]
     closing: list[str] = []
     end = name.end
     for number, token in enumerate(tokens):

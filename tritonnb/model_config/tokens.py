@@ -97,6 +97,12 @@ class Tokenizer:
         self._line = 1
         self._column = 1
 
+    def __iter__(self) -> Iterator[Token]:
+        """Yield all tokens, END included; raises as `next` does."""
+        while (token := self.next()).kind is not TokenKind.END:
+            yield token
+        yield token
+
     def next(self) -> Token:
         """Return the next token; an END token at the end.
 
@@ -215,22 +221,20 @@ class Tokenizer:
         return ConfigSyntaxError(self._line, self._column, detail)
 
 
-def tokens_before(text: str, line: int, column: int, including: bool = False) -> Iterator[Token]:
-    """Yield the tokens before a position, optionally with the one at the position."""
-    tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
-    with contextlib.suppress(ConfigSyntaxError):
-        while (token := tokenizer.next()).kind is not TokenKind.END and (token.line, token.column) < (line, column):
-            yield token
-        if including:
-            yield token
-
-
-def all_tokens(text: str) -> Iterator[Token]:
+def tokens_of(text: str) -> Iterator[Token]:
     """Yield the tokens of the text of a configuration, up to the first position where no token begins."""
-    tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
-        while (token := tokenizer.next()).kind is not TokenKind.END:
-            yield token
+        yield from Tokenizer(text.encode("utf-8", "surrogateescape"))
+
+
+def tokens_until(text: str, line: int, column: int) -> list[Token]:
+    """Return the tokens up to the one at a position; empty if no token begins at an earlier one."""
+    tokens: list[Token] = []
+    for token in tokens_of(text):
+        tokens.append(token)
+        if (token.line, token.column) >= (line, column):
+            return tokens
+    return []
 
 
 def string_value(literal: str) -> bytes:

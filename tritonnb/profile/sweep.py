@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.model_config.diagnose import ProblemContext
+from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
@@ -207,7 +207,7 @@ def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Gr
     running = with_overrides(served, {})
     grid: Grid = [({}, running), *((edits, with_overrides(running, edits)) for edits in combined)]
     for _, config in grid:
-        with ProblemContext(config):
+        with problem_context(config):
             validate(config)
     return grid
 

@@ -14,7 +14,7 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import ProblemContext
+from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.diff import require_tensors
 from tritonnb.model_config.editable_config import EditableConfig
 from tritonnb.model_config.validate import validate
@@ -83,7 +83,7 @@ def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | 
     checked.name = checked.name or running.name
     if not (checked.backend or checked.platform):
         checked.backend, checked.platform = running.backend, running.platform
-    with ProblemContext(checked, text):
+    with problem_context(checked, text):
         require_tensors(checked, running)
         validate(checked)
     return checked

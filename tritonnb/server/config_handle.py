@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import ProblemContext
+from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.editable_config import EditableConfig
 from tritonnb.runtime.load_errors import raised_here
 
@@ -60,7 +60,7 @@ class ConfigHandle(EditableConfig):
             `text`.
         """
         config = self.edited()
-        with ProblemContext(config, self.text), raised_here():
+        with problem_context(config, self.text), raised_here():
             outcome: str = self._server.run(self._server.engine.apply(self._name, config))
         return outcome
 

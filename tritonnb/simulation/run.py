@@ -15,7 +15,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event
 from tritonnb.core.failures import warn
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import ProblemContext
+from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
@@ -66,7 +66,7 @@ def run(
         than ``max_batch_size``; if the configuration violates a rule of its scheduler, or is an ensemble; or if the
         service model does not return a time.
     """
-    with ProblemContext(config):
+    with problem_context(config):
         check_scheduling(config)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(
