@@ -14,8 +14,9 @@ from typing import Any
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.backend_selection import find_library
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
-from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
+from tritonnb.model_config.load import ConfigError, finalize_config, load_config
 from tritonnb.model_config.model_files import check_data_files, select_versions, version_directories
+from tritonnb.model_config.normalize import with_instance_groups
 
 Case = dict[str, Any]
 

@@ -17,7 +17,8 @@ from tritonnb.core.errors import (
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import find_batch_strategy, find_library
-from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
+from tritonnb.model_config.load import ConfigError, finalize_config, load_config
+from tritonnb.model_config.normalize import with_instance_groups
 
 TENSORS = """
 input { name: "X" data_type: TYPE_FP32 dims: 4 }

@@ -9,7 +9,7 @@ import pytest
 from tritonnb.core.datatypes import INVALID
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
+from tritonnb.model_config.diff import changed_fields, effect_of
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
@@ -66,9 +66,9 @@ def test_adding_or_removing_a_message_is_a_change() -> None:
 
 def test_dynamic_batcher_can_be_changed_added_and_removed_in_place() -> None:
     plain, delayed = config("dynamic_batching { }"), config("dynamic_batching { max_queue_delay_microseconds: 5 }")
-    assert only_scheduling_changed(plain, delayed)
-    assert only_scheduling_changed(config(""), delayed)
-    assert not only_scheduling_changed(plain, config("dynamic_batching { } max_batch_size: 4"))
+    assert effect_of(plain, delayed) == "in place"
+    assert effect_of(config(""), delayed) == "in place"
+    assert effect_of(plain, config("dynamic_batching { } max_batch_size: 4")) == "reloaded"
 
 
 def test_batch_inputs_and_outputs_are_refused_if_the_backend_does_not_support_them() -> None:

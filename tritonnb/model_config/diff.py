@@ -11,7 +11,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
 #: Fields of which some changes can be applied to a running model.
-_SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
+SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
 #: Fields that a running sequence batcher can change; the others affect the control inputs of the model.
 _SEQUENCE_SCHEDULING = ("max_sequence_idle_microseconds", "direct", "oldest")
 #: Characters of a value in the description of a change.
@@ -54,14 +54,6 @@ def _value(value: object) -> str:
     return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
 
 
-def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:
-    """Return whether the change from ``old`` to ``new`` can be applied to a running model."""
-    changed = changed_fields(old, new)
-    if not changed <= _SCHEDULING or old.platform == ENSEMBLE:
-        return False
-    return not changed_fields(_without_adjustable(old), _without_adjustable(new))
-
-
 def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
     """Return a copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
     result = copy.deepcopy(config)
@@ -83,7 +75,9 @@ def effect_of(running: pb.ModelConfig, wanted: pb.ModelConfig) -> str:
     """
     if not changed_fields(running, wanted):
         return "unchanged"
-    return "in place" if only_scheduling_changed(running, wanted) else "reloaded"
+    if running.platform == ENSEMBLE or changed_fields(_without_adjustable(running), _without_adjustable(wanted)):
+        return "reloaded"
+    return "in place"
 
 
 def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
@@ -104,11 +98,6 @@ def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.Mod
         ``running``, with the fields of ``wanted`` that differ from ``requested``.
     """
     return replaced(running, wanted, changed_fields(requested, wanted))
-
-
-def with_scheduling_of(config: pb.ModelConfig, other: pb.ModelConfig) -> pb.ModelConfig:
-    """Return a copy of ``config`` with the scheduling fields of ``other``."""
-    return replaced(config, other, _SCHEDULING)
 
 
 def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> pb.ModelConfig:

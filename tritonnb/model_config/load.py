@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Problem, Status, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import check_batch_strategy, fill_in_backend
-from tritonnb.model_config.diagnose import ProblemContext, read_text
+from tritonnb.model_config.diagnose import problem_context, read_text
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
-from tritonnb.model_config.normalize import normalize, normalize_instance_groups
+from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import ConfigSyntaxError
 from tritonnb.model_config.validate import check_tensors, validate
-
-__all__ = ["ConfigError", "LoadedConfig", "config_path", "finalize_config", "load_config", "with_instance_groups"]
 
 _METRIC_TAG = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)?")
 
@@ -130,7 +128,7 @@ def load_config(
     try:
         text = None if override is not None else _file_text(config_path(directory, custom_name), auto_complete)
         written = parse_json(override) if override is not None else read_text(text or "").config
-        with ProblemContext(written, text):
+        with problem_context(written, text):
             config = _complete(written, directory, name)
             if not auto_complete:
                 check_tensors(config)
@@ -159,30 +157,6 @@ def config_path(directory: Path, custom_name: str | None = None) -> Path:
     """Return the path of a model's configuration file, which need not exist."""
     custom = directory / "configs" / f"{custom_name}.pbtxt"
     return custom if custom_name and custom.is_file() else directory / "config.pbtxt"
-
-
-def with_instance_groups(
-    config: pb.ModelConfig, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
-) -> pb.ModelConfig:
-    """Return a copy of a configuration with its instance groups resolved, as backends get it for completion.
-
-    Parameters
-    ----------
-    config : inference.ModelConfig
-        Not changed.
-    gpus : sequence of int
-        Available CUDA devices.
-    default_instance_count : callable
-        ``default_instance_count(kind)`` is used for groups without a count.
-
-    Raises
-    ------
-    TritonError
-        For the first rule that is violated.
-    """
-    result = copy.deepcopy(config)
-    normalize_instance_groups(result, gpus, default_instance_count)
-    return result
 
 
 def finalize_config(config: pb.ModelConfig, directory: Path) -> pb.ModelConfig:

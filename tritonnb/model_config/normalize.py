@@ -82,24 +82,28 @@ def without_outdated_sizes(edited: pb.ModelConfig, running: pb.ModelConfig) -> p
     return result
 
 
-def normalize_instance_groups(config: pb.ModelConfig, gpus: Sequence[int], default_count: Callable[[str], int]) -> None:
-    """Resolve ``instance_group``: names, kinds, counts, and the GPUs of each group.
+def with_instance_groups(
+    config: pb.ModelConfig, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
+) -> pb.ModelConfig:
+    """Return a copy of a configuration with its ``instance_group`` resolved: names, kinds, counts, and GPUs.
 
     Parameters
     ----------
     config : inference.ModelConfig
+        Not changed.
     gpus : sequence of int
         Available CUDA devices.
-    default_count : callable
-        ``default_count(kind)`` is used for groups without a count.
+    default_instance_count : callable
+        ``default_instance_count(kind)`` is used for groups without a count.
 
     Raises
     ------
     InvalidArgumentError, InternalError
         If a group is invalid, or requires devices that are not available.
     """
+    config = copy.deepcopy(config)
     if config.platform == ENSEMBLE:
-        return
+        return config
     if not config.instance_group:
         config.instance_group.add(name=config.name, kind=_PREFERRED_KIND.get(config.backend, Kind.KIND_AUTO))
     for index, group in enumerate(config.instance_group):
@@ -112,10 +116,11 @@ def normalize_instance_groups(config: pb.ModelConfig, gpus: Sequence[int], defau
             available = bool(gpus) and all(gpu in gpus for gpu in group.gpus)
             group.kind = Kind.KIND_GPU if available else Kind.KIND_CPU
         if group.count < 1:
-            group.count = default_count(Kind.Name(group.kind))
+            group.count = default_instance_count(Kind.Name(group.kind))
         if group.kind == Kind.KIND_GPU and not group.gpus:
             group.gpus.extend(gpus)
         _check_group(config, group, gpus)
+    return config
 
 
 def _check_group(config: pb.ModelConfig, group: pb.ModelInstanceGroup, gpus: Sequence[int]) -> None:

@@ -9,8 +9,9 @@ from tritonnb.backends.devices import cuda_devices
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diff import changed_fields, completed
-from tritonnb.model_config.load import finalize_config, with_instance_groups
+from tritonnb.model_config.load import finalize_config
 from tritonnb.model_config.model_files import check_data_files
+from tritonnb.model_config.normalize import with_instance_groups
 from tritonnb.model_config.write import BACKUP
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.scheduler_driver import SchedulerDriver

@@ -40,9 +40,10 @@ from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, find_batch_strategy, find_library
 from tritonnb.model_config.chat_template import find_template_problem
-from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.load import finalize_config, with_instance_groups
+from tritonnb.model_config.diagnose import problem_context
+from tritonnb.model_config.load import finalize_config
 from tritonnb.model_config.model_files import check_initial_states
+from tritonnb.model_config.normalize import with_instance_groups
 from tritonnb.model_config.validate import check_batch_tensors, find_oddities
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.load_errors import triton_errors
@@ -123,7 +124,7 @@ class ModelLoader:
 
     async def _create_served(self, source: ModelSource, version: int) -> ServedModel:
         shared, loop = self._services, asyncio.get_running_loop()
-        with ProblemContext(source.config, source.config_text), triton_errors():
+        with problem_context(source.config, source.config_text), triton_errors():
             if source.config.platform == ENSEMBLE:
                 config = await self.run_in_pool(finalize_config, source.config, source.directory)
                 context = ModelContext(source.name, version, config, source.directory)

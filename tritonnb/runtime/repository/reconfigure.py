@@ -10,8 +10,8 @@ from google.protobuf import json_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
-from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.diff import effect_of, omitted_tensors, replaced, require_tensors, with_scheduling_of
+from tritonnb.model_config.diagnose import problem_context
+from tritonnb.model_config.diff import SCHEDULING, effect_of, omitted_tensors, replaced, require_tensors
 from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
@@ -84,7 +84,7 @@ class Reconfiguration:
             If the configuration is invalid or the model does not exist.
         """
         requested = await self._read_source(name, config)
-        with ProblemContext(config):
+        with problem_context(config):
             return await self._effective_config(name, requested)
 
     async def apply(self, name: str, config: pb.ModelConfig) -> str:
@@ -101,7 +101,7 @@ class Reconfiguration:
             If the configuration is rejected; the model continues unchanged.
         """
         requested = await self._read_source(name, config)
-        with ProblemContext(config):
+        with problem_context(config):
             effective = await self._effective_config(name, requested)
         is_new = self._current_source(name) is None
         effect = "loaded" if is_new else effect_of(self._table.get(name).config, effective)
@@ -176,7 +176,7 @@ class Reconfiguration:
             assert source is not None
             versions = [self._table.get(name, version) for version in self._table.ready_versions(name)]
             await live_update.reconfigure(dict.fromkeys(versions, config), self._repository.loader)
-            model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
+            model.source = dataclasses.replace(source, config=replaced(source.config, config, SCHEDULING))
             model.files = frozenset()  # so that the next load reads the file
 
     def _current_source(self, name: str) -> ModelSource | None:
