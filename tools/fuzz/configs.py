@@ -12,7 +12,8 @@ from tools.fuzz.unexpected import require
 from tritonnb.core.errors import TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import diagnose
-from tritonnb.model_config.load import finalize_config, load_config, with_instance_groups
+from tritonnb.model_config.load import finalize_config, load_config
+from tritonnb.model_config.normalize import with_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.schema import ModelSpec
 
