@@ -12,7 +12,6 @@ import ctypes
 import logging
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -30,49 +29,63 @@ class CudaError(Exception):
     """An error of the CUDA runtime."""
 
 
-class CudaMemory:
-    """An allocation of another process, which is open until `release`.
+class CudaRegion:
+    """A registered region: memory of another process, which is open until `release`.
 
     Parameters
     ----------
+    name : str
+        The name that clients use.
     handle : bytes
         A ``cudaIpcMemHandle_t``.
     device_id : int
-
-    Attributes
-    ----------
-    size : int
-        The size of the allocation in bytes.
+    byte_size : int
 
     Raises
     ------
-    CudaError
-        If the handle cannot be opened.
+    InvalidArgumentError
+        If the handle cannot be opened, or its allocation is too small.
     """
 
-    def __init__(self, handle: bytes, device_id: int) -> None:
-        self._runtime, self._driver = _bindings()
-        self._device_id = device_id
+    kind: ClassVar[str] = "CUDA"
+
+    def __init__(self, name: str, handle: bytes, device_id: int, byte_size: int) -> None:
+        self.name = name
+        self.device_id = device_id
+        self.byte_size = byte_size
         self._parts: weakref.WeakSet[CudaPart] = weakref.WeakSet()
+        try:
+            self._runtime, self._driver = _bindings()
+            allocated = self._open(handle)
+        except CudaError as error:
+            logger.error("failed to open CUDA IPC handle: %s", error)
+            raise InvalidArgumentError("failed to register shared memory region: invalid args") from None
+        if byte_size > allocated:
+            self.release()
+            raise InvalidArgumentError(f"failed to register shared memory region '{name}': invalid args")
+
+    def _open(self, handle: bytes) -> int:
+        """Open the allocation, and return its size in bytes."""
         opened = self._runtime.cudaIpcMemHandle_t()
         ctypes.memmove(opened.getPtr(), handle[:HANDLE_SIZE].ljust(HANDLE_SIZE, b"\0"), HANDLE_SIZE)
-        self._call(self._runtime.cudaSetDevice, device_id)
+        self._call(self._runtime.cudaSetDevice, self.device_id)
         flags = self._runtime.cudaIpcMemLazyEnablePeerAccess
         (self._address,) = self._call(self._runtime.cudaIpcOpenMemHandle, opened, flags)
         try:
-            _, self.size = self._call(self._driver.cuMemGetAddressRange, self._address)
+            _, size = self._call(self._driver.cuMemGetAddressRange, self._address)
         except CudaError:
             self.release()
             raise
+        return size
 
     def part(self, offset: int, byte_size: int) -> CudaPart:
-        """Return a part of the allocation."""
+        """Return a part of the region, which must be within its bounds."""
         part = CudaPart(self, offset, byte_size)
         self._parts.add(part)
         return part
 
     def release(self) -> bool:
-        """Close the allocation, unless a request uses a part of it; return whether it was closed.
+        """Close the region, unless a request uses a part of it; return whether it was closed.
 
         Raises
         ------
@@ -87,6 +100,10 @@ class CudaMemory:
             raise InternalError(f"failed to close CUDA IPC handle: {error}") from error
         return True
 
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the region in the form of the extension."""
+        return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
+
     def copy_from(self, offset: int, target: npt.NDArray[np.generic]) -> None:
         """Fill an array with the bytes from ``offset`` on."""
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
@@ -99,7 +116,7 @@ class CudaMemory:
 
     def _copy(self, target: int, source: int, byte_size: int, kind: int) -> None:
         try:
-            self._call(self._runtime.cudaSetDevice, self._device_id)
+            self._call(self._runtime.cudaSetDevice, self.device_id)
             self._call(self._runtime.cudaMemcpy, target, source, byte_size, kind)
         except CudaError as error:
             raise InternalError(f"failed to copy to or from CUDA shared memory: {error}") from error
@@ -117,10 +134,10 @@ class CudaMemory:
 class CudaPart:
     """The part of a region that contains a tensor."""
 
-    __slots__ = ("__weakref__", "_byte_size", "_memory", "_offset")
+    __slots__ = ("__weakref__", "_byte_size", "_offset", "_region")
 
-    def __init__(self, memory: CudaMemory, offset: int, byte_size: int) -> None:
-        self._memory = memory
+    def __init__(self, region: CudaRegion, offset: int, byte_size: int) -> None:
+        self._region = region
         self._offset = offset
         self._byte_size = byte_size
 
@@ -130,65 +147,13 @@ class CudaPart:
     def read(self) -> memoryview:
         """Return a copy of the bytes."""
         copied = np.empty(self._byte_size, np.uint8)
-        self._memory.copy_from(self._offset, copied)
+        self._region.copy_from(self._offset, copied)
         return copied.data
 
     def write(self, contents: bytes | memoryview) -> None:
         """Overwrite the first bytes."""
         if contents:
-            self._memory.copy_to(self._offset, np.frombuffer(contents, np.uint8))
-
-
-@dataclass(frozen=True, slots=True)
-class CudaRegion:
-    """A registered region.
-
-    Attributes
-    ----------
-    name : str
-        The name that clients use.
-    device_id : int
-    byte_size : int
-    memory : CudaMemory
-    """
-
-    kind: ClassVar[str] = "CUDA"
-
-    name: str
-    device_id: int
-    byte_size: int
-    memory: CudaMemory
-
-    @classmethod
-    def open(cls, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaRegion:
-        """Open the memory of another process.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If it cannot be opened or is too small.
-        """
-        try:
-            memory = CudaMemory(handle, device_id)
-        except CudaError as error:
-            logger.error("failed to open CUDA IPC handle: %s", error)
-            raise InvalidArgumentError("failed to register shared memory region: invalid args") from None
-        if byte_size > memory.size:
-            memory.release()
-            raise InvalidArgumentError(f"failed to register shared memory region '{name}': invalid args")
-        return cls(name, device_id, byte_size, memory)
-
-    def part(self, offset: int, byte_size: int) -> CudaPart:
-        """Return a part of the region, which must be within its bounds."""
-        return self.memory.part(offset, byte_size)
-
-    def release(self) -> bool:
-        """Close the region, unless a request uses it; return whether it was closed."""
-        return self.memory.release()
-
-    def to_dict(self) -> dict[str, str | int]:
-        """Return the region in the form of the extension."""
-        return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
+            self._region.copy_to(self._offset, np.frombuffer(contents, np.uint8))
 
 
 def _bindings() -> tuple[ModuleType, ModuleType]:

@@ -12,7 +12,7 @@ import logging
 import mmap
 import os
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from tritonnb.core.errors import (
     AlreadyExistsError,
@@ -21,7 +21,7 @@ from tritonnb.core.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from tritonnb.runtime.cuda_memory import CudaRegion
+from tritonnb.runtime.cuda_memory import CudaPart, CudaRegion
 
 try:
     import _posixshmem
@@ -29,19 +29,6 @@ except ImportError:  # Windows does not support POSIX shared memory
     _posixshmem = None
 
 logger = logging.getLogger(__name__)
-
-
-class Part(Protocol):
-    """The part of a region that contains a tensor."""
-
-    def __len__(self) -> int:
-        """Return the size in bytes."""
-
-    def read(self) -> memoryview:
-        """Return the bytes; those of system shared memory are not copied."""
-
-    def write(self, contents: bytes | memoryview) -> None:
-        """Overwrite the first bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +88,8 @@ class SystemRegion:
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
 
+#: The part of a region that contains a tensor.
+Part = SystemPart | CudaPart
 Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
@@ -166,7 +155,7 @@ class SharedMemory:
             If the name is already registered, or the handle cannot be opened.
         """
         self._check_free(name)
-        self._regions[name] = CudaRegion.open(name, handle, device_id, byte_size)
+        self._regions[name] = CudaRegion(name, handle, device_id, byte_size)
 
     def unregister(self, kind: type[SystemRegion | CudaRegion], name: str = "") -> None:
         """Unregister a region of this kind, which need not exist, or all of them.
