@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -16,31 +16,12 @@ from tritonnb.runtime.execution.instance import Instance, instance_that_waits
 from tritonnb.runtime.models.ensemble_driver import EnsembleDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import CustomMetrics
-from tritonnb.telemetry.tracing import Tracer
+
+if TYPE_CHECKING:
+    from tritonnb.runtime.engine import Engine
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class EngineApi(Protocol):
-    """The methods of an engine that the calls use."""
-
-    tracer: Tracer
-
-    def model(self, name: str, version: int = -1) -> ServedModel:
-        """Return a model version that is ready."""
-
-    async def model_ready(self, name: str, version: int = -1) -> bool:
-        """Return whether a model version is ready."""
-
-    def check_model_control(self) -> None:
-        """Raise `TritonError` unless models may be loaded and unloaded."""
-
-    async def load(self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool) -> None:
-        """Load a model."""
-
-    async def unload(self, name: str, unload_dependents: bool) -> None:
-        """Unload a model."""
 
 
 class ModelCalls:
@@ -48,14 +29,14 @@ class ModelCalls:
 
     Parameters
     ----------
-    engine : EngineApi
+    engine : Engine
 
     Attributes
     ----------
     metrics : CustomMetrics
     """
 
-    def __init__(self, engine: EngineApi) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.metrics = CustomMetrics()
         self._engine = engine
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,15 +65,17 @@ class ModelCalls:
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model; its files may be part of the request, since the caller is code already."""
-        self._run(self._load, name, parameters)
+        self._engine.check_model_control()
+        self._run(self._engine.load, name, parameters, trusted=True)
 
     def unload_model(self, name: str, unload_dependents: bool) -> None:
         """Unload a model."""
-        self._run(self._unload, name, unload_dependents)
+        self._engine.check_model_control()
+        self._run(self._engine.unload, name, unload_dependents)
 
     def is_model_ready(self, name: str, version: int) -> bool:
         """Return whether a model is ready."""
-        return self._run(self._is_ready, name, version)
+        return self._run(self._engine.model_ready, name, version)
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         assert self._loop is not None
@@ -100,17 +83,6 @@ class ModelCalls:
         return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop).result()
 
     # --- on the event loop --------------------------------------------------------------------
-
-    async def _load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        self._engine.check_model_control()
-        await self._engine.load(name, parameters, trusted=True)
-
-    async def _unload(self, name: str, unload_dependents: bool) -> None:
-        self._engine.check_model_control()
-        await self._engine.unload(name, unload_dependents)
-
-    async def _is_ready(self, name: str, version: int) -> bool:
-        return await self._engine.model_ready(name, version)
 
     def _submit(
         self, request: InferRequest, decoupled: bool, caller: Instance | None, cause: InferRequest | None
