@@ -98,9 +98,18 @@ class Driver:
             InstanceSpec("m_0", 0, "cpu", 0),
             self.backend_instance,
             asyncio.get_running_loop(),
-            lambda instance, execution, error: self._finished.put_nowait(error),
+            self,
             inline=True,
         )
+
+    def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
+        self._finished.put_nowait(raised)
+
+    def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
+        """Only calls during executions lose the instance."""
+
+    def instance_recovered(self, instance: Instance, is_running: bool) -> None:
+        """Do nothing."""
 
     def begin(self) -> None:
         """Begin to execute a batch."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
+from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, discard_response
@@ -23,6 +24,19 @@ class Contents:
 def batch(**parameters: Any) -> Execution:
     """An execution of one request with these parameters."""
     return Execution([InferRequest("m", {}, discard_response, parameters=parameters)], 1, discard_response)
+
+
+class Driver:
+    """A driver that passes the errors of executions on."""
+
+    def __init__(self, complete_execution: Callable[[Instance, Execution, TritonError | None], None]) -> None:
+        self.complete_execution = complete_execution
+
+    def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
+        """Instances are not lost here."""
+
+    def instance_recovered(self, instance: Instance, is_running: bool) -> None:
+        """Instances are not lost here."""
 
 
 class Runs(BackendModelInstance):
@@ -56,7 +70,7 @@ def test_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
             contents: Any = execution.requests[0].parameters["contents"]
             answered.set_result(weakref.ref(contents))
 
-        instance = Instance(InstanceSpec("m_0", 0, "cpu", 0), Runs(), loop, done)
+        instance = Instance(InstanceSpec("m_0", 0, "cpu", 0), Runs(), loop, Driver(done))
         await instance.start()
         instance.execute(batch(contents=Contents()))
         contents = await answered
@@ -84,7 +98,7 @@ def test_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCaptu
             InstanceSpec("m_0", 0, "cpu", 0),
             Fails(),
             asyncio.get_running_loop(),
-            lambda instance, execution, error: finished.put_nowait(error),
+            Driver(lambda instance, execution, error: finished.put_nowait(error)),
         )
         await instance.start()
         for place in ("here", "here", "there", "here", "there"):

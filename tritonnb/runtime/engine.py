@@ -15,7 +15,6 @@ from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.model_config.load import check_model_name, check_override
-from tritonnb.runtime.execution.instance import readiness_text
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
@@ -357,7 +356,7 @@ async def _is_ready(served: ServedModel) -> bool:
     try:
         await served.check_ready()
     except Exception as error:
-        reason = readiness_text(error)
+        reason = error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {error}"
         logger.debug("Model '%s' version %d is not ready: %s", served.name, served.version, reason)
         return False
     return True

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,58 +23,12 @@ from tritonnb.runtime.execution.loop import run_in_thread, settle
 if TYPE_CHECKING:
     from tritonnb.runtime.models.served_model import ServedModel
 
-#: How long a check may take, in seconds, as on Triton.
-TIME_LIMIT_S = 5.0
-
-
-class ReadinessCheck:
-    """The readiness check of a backend instance; one call at a time, which concurrent callers share.
-
-    Parameters
-    ----------
-    check : callable
-        Raises an exception if the instance is not ready. Called on a dedicated thread, since it may be slow.
-    """
-
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
-        self._running: asyncio.Task[None] | None = None
-
-    async def run(self) -> None:
-        """Check whether the instance is ready.
-
-        Raises
-        ------
-        Exception
-            What the check raised.
-        UnavailableError
-            If it takes too long; it continues, and later calls wait for the same result.
-        """
-        in_flight = self._running is not None
-        if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(run_in_thread(self._check))
-            self._running.add_done_callback(self._ended)
-        try:
-            await asyncio.wait_for(asyncio.shield(self._running), TIME_LIMIT_S)
-        except TimeoutError:
-            kind = "in-flight" if in_flight else "user-defined"
-            raise UnavailableError(f"Timed out waiting for {kind} is_ready() response") from None
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running = None
-        if not task.cancelled():
-            task.exception()  # otherwise asyncio logs an error that is never retrieved
-
-
-def readiness_text(error: BaseException) -> str:
-    """Return the reason why an instance is not ready, for the log."""
-    return error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {error}"
-
-
 logger = logging.getLogger(__name__)
 
 _this_thread = threading.local()
 
+#: How long a readiness check may take, in seconds, as on Triton.
+TIME_LIMIT_S = 5.0
 #: The time between attempts to recover, in seconds.
 RECOVERY_INTERVAL_S = 1.0
 #: An execution is quick if it takes less than this time, in ns: two changes of thread take half as long.
@@ -85,11 +38,12 @@ MAX_BLOCKED_SHARE = 0.1
 #: Work of a thread: try again to recover.
 _RECOVER = InstanceLostError("is to recover")
 
-Done = Callable[["Instance", Execution, TritonError | None], None]
 
+class InstanceDriver(Protocol):
+    """The methods that an instance calls on the event loop."""
 
-class InstanceObserver(Protocol):
-    """The methods that are called on the event loop when an instance loses its state."""
+    def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
+        """Called after every execution; ``raised`` is the error that ``execute`` raised, or None."""
 
     def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
         """Called when the instance was lost between executions."""
@@ -108,10 +62,7 @@ class Instance:
         Not initialised yet.
     loop : asyncio.AbstractEventLoop
         The event loop of the server.
-    done : callable
-        ``done(instance, execution, error)`` is called on the event loop after every execution; ``error`` is the error
-        that ``execute`` raised, or None.
-    observer : InstanceObserver, optional
+    driver : InstanceDriver
     inline : bool, optional
         Whether the model permits the event loop to execute quick batches: it has `EXECUTE_ON_ANY_THREAD`.
 
@@ -134,8 +85,7 @@ class Instance:
         spec: InstanceSpec,
         backend_instance: BackendModelInstance,
         loop: asyncio.AbstractEventLoop,
-        done: Done,
-        observer: InstanceObserver | None = None,
+        driver: InstanceDriver,
         inline: bool = False,
     ) -> None:
         self.spec = spec
@@ -145,8 +95,7 @@ class Instance:
         self.pending_loss: InternalError | None = None
         self.waits_for: list[ServedModel] = []
         self._loop = loop
-        self._done = done
-        self._observer = observer
+        self._driver = driver
         self._may_run_inline = inline
         self._is_executing_inline = False
         #: Whether the last execution was quick; the event loop executes the next one only after this time.
@@ -156,7 +105,8 @@ class Instance:
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
-        self._readiness: ReadinessCheck | None = None
+        self._alone: asyncio.Future[TritonError | None] | None = None  # during `execute_alone`
+        self._ready_check: asyncio.Task[None] | None = None  # one at a time, which concurrent callers share
         self._failures = FailureLog(spec.name, logger)
         self._worker = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
 
@@ -173,7 +123,7 @@ class Instance:
         self._may_run_inline = self._may_run_inline and self.backend_instance.thread_agnostic
 
     def execute(self, execution: Execution) -> None:
-        """Execute a batch on the idle instance, and call ``done`` on the event loop."""
+        """Execute a batch on the idle instance, and report it to the driver."""
         if self.pending_loss is not None:  # it waited for the rate limiter while the instance was lost
             self._loop.call_soon(self._complete, execution, self.pending_loss)
         elif self._may_run_inline and self._is_quick and time.monotonic_ns() >= self._inline_after_ns:
@@ -219,13 +169,12 @@ class Instance:
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
         """Execute a batch without the scheduler, and wait; return the error that ``execute`` raised."""
-        finished: asyncio.Future[TritonError | None] = self._loop.create_future()
-        done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
+        self._alone = self._loop.create_future()
         try:
             self._pass_to_thread(execution)
-            return await finished
+            return await self._alone
         finally:
-            self._done = done
+            self._alone = None
 
     async def check_ready(self) -> None:
         """Check whether the backend's instance is ready, even while it executes a batch.
@@ -234,13 +183,26 @@ class Instance:
         ------
         Exception
             If it is not ready.
+        UnavailableError
+            If the check takes too long; it continues, and later calls wait for the same result.
         """
-        if self._readiness is None:
+        in_flight = self._ready_check is not None
+        if self._ready_check is None:
             check = self.backend_instance.readiness_check()
             if check is None:
                 return
-            self._readiness = ReadinessCheck(check)
-        await self._readiness.run()
+            self._ready_check = self._loop.create_task(run_in_thread(check))  # since it may be slow
+            self._ready_check.add_done_callback(self._ready_check_ended)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready_check), TIME_LIMIT_S)
+        except TimeoutError:
+            kind = "in-flight" if in_flight else "user-defined"
+            raise UnavailableError(f"Timed out waiting for {kind} is_ready() response") from None
+
+    def _ready_check_ended(self, task: asyncio.Task[None]) -> None:
+        self._ready_check = None
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs an error that is never retrieved
 
     def recover_later(self) -> None:
         """Try again to recover, after a while; called on the event loop."""
@@ -296,9 +258,8 @@ class Instance:
 
     def _recover(self) -> None:
         is_running = self.backend_instance.recover()
-        if self._observer is not None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                self._loop.call_soon_threadsafe(self._observer.instance_recovered, self, is_running)
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._driver.instance_recovered, self, is_running)
 
     def _lost(self, error: InstanceLostError) -> None:
         """Called on any thread when the instance was lost between executions."""
@@ -307,8 +268,7 @@ class Instance:
 
     def _report_lost(self, error: InstanceLostError) -> None:
         """Report the loss, then let the instance recover: batches that were sent before are executed before that."""
-        if self._observer is not None:
-            self._observer.instance_lost(self, error)
+        self._driver.instance_lost(self, error)
         self._pass_to_thread(error)
 
     def _report(self) -> None:
@@ -316,15 +276,13 @@ class Instance:
         self._complete(execution, error)
 
     def _complete(self, execution: Execution, error: TritonError | None) -> None:
-        """Pass an execution on to ``done``; called on the event loop, however it was executed."""
+        """Report an execution; called on the event loop, however it was executed."""
         if isinstance(error, InstanceLostError):
             self._pass_to_thread(error)
-        self._done(self, execution, error)
-
-
-def instance_of_this_thread() -> Instance | None:
-    """Return the instance whose model runs on the current thread; None on other threads."""
-    return getattr(_this_thread, "instance", None)
+        if self._alone is not None:
+            self._alone.set_result(error)
+        else:
+            self._driver.complete_execution(self, execution, error)
 
 
 def instance_that_waits() -> Instance | None:
@@ -335,7 +293,7 @@ def instance_that_waits() -> Instance | None:
     UnsupportedError
         If the thread is that of the event loop, which would wait for itself.
     """
-    instance = instance_of_this_thread()
+    instance: Instance | None = getattr(_this_thread, "instance", None)
     if instance is not None:
         instance.check_may_wait()
     return instance

@@ -14,14 +14,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Protocol
 
 from tritonnb.backends.contract import EXECUTE_ON_ANY_THREAD, BackendModel, InstanceSpec, MemoryPlace
-from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter
-from tritonnb.core.errors import TritonError, error_message
+from tritonnb.core.errors import error_message
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.runtime.execution.instance import Instance, InstanceObserver
+from tritonnb.runtime.execution.instance import Instance, InstanceDriver
 from tritonnb.runtime.load_errors import log_load_error, triton_errors
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_model import ServedModel
@@ -30,13 +28,6 @@ from tritonnb.scheduling.instances import InstanceKey, RateLimiter
 from tritonnb.scheduling.resources import Resource
 
 logger = logging.getLogger(__name__)
-
-
-class InstanceDriver(InstanceObserver, Protocol):
-    """The driver of the scheduler that uses the instances."""
-
-    def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
-        """Called when an instance has run a batch."""
 
 
 class InstanceSet:
@@ -151,9 +142,9 @@ class InstanceSet:
         if self._limiter is not None and not spec.passive:
             self._limiter.add(self.key(spec.index), spec.resources, spec.priority)
             logger.debug("%s", self._limiter.resource_map())
-        loop, driver = asyncio.get_running_loop(), self._driver
+        loop = asyncio.get_running_loop()
         backend_instance = await loop.run_in_executor(pool, self._backend_model.create_instance, spec)
-        instance = Instance(spec, backend_instance, loop, driver.complete_execution, driver, self._executes_inline)
+        instance = Instance(spec, backend_instance, loop, self._driver, self._executes_inline)
         with triton_errors():
             await instance.start()
         return instance
