@@ -171,7 +171,7 @@ def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -
 
 
 def _step_lists(name: str, steps_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield an ensemble and its direct and indirect step models, each with the models of its own steps."""
+    """Yield an ensemble and its direct and indirect step models, each with the models of its steps."""
     reached, ahead = {name}, [name]
     while ahead:
         model = ahead.pop()
