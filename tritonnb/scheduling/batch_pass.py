@@ -97,15 +97,24 @@ WAIT: Final = "wait"
 BLOCKED: Final = "blocked"
 
 
-class Scan:
-    """The result of scanning the queue.
+class Pass:
+    """The result of a pass: what the scan of the queue has found, and the decision.
 
     Attributes
     ----------
-    best_count : int
-        Number of pending requests up to the last preferred size, or up to where all would be exceeded; else 0.
-    best_rule : str
-        Which of the two: `reasons.PREFERRED_SIZE`, `reasons.OVERSHOOTS_PREFERRED` or `reasons.DOES_NOT_FIT`.
+    action : str
+        `SEND`, `NEXT_PAYLOAD`, `WAIT` or `BLOCKED`.
+    count : int
+        Number of pending requests to send. After the scan alone: those up to the last preferred size, or up to where
+        all would be exceeded; else 0.
+    rule : str
+        Why they are sent: a rule of `tritonnb.scheduling.reasons`.
+    full : bool
+        The payload is complete; later requests start the next one.
+    waited_ns : int
+        How long the oldest pending request has been queued, in ns.
+    rows_to_wake : int
+        An arrival triggers the next pass if at least this many rows are queued; -1 to keep the current number.
     blocked_by : str
         Why the next request cannot join the batch; empty if the scan reached the end of the queue.
     next_rows : int
@@ -114,11 +123,18 @@ class Scan:
         There is such a request, and no preferred size was reached before it.
     """
 
-    __slots__ = ("best_count", "best_rule", "blocked_by", "next_rows", "overshoots")
+    __slots__ = (
+        *("action", "blocked_by", "count", "full", "next_rows"),
+        *("overshoots", "rows_to_wake", "rule", "waited_ns"),
+    )
 
     def __init__(self) -> None:
-        self.best_count = 0
-        self.best_rule = ""
+        self.action = SEND
+        self.count = 0
+        self.rule = ""
+        self.full = True
+        self.waited_ns = 0
+        self.rows_to_wake = -1
         self.blocked_by = ""
         self.next_rows = 0
         self.overshoots = False
@@ -130,7 +146,7 @@ def scan_queue(
     settings: DynamicBatcherSettings,
     now: int,
     custom: StrategyBatch | None = None,
-) -> Scan:
+) -> Pass:
     """Add queued requests to the pending batch, in order, until one cannot join.
 
     Parameters
@@ -145,7 +161,7 @@ def scan_queue(
     custom : StrategyBatch, optional
         Custom batching, which may exclude requests.
     """
-    scan = Scan()
+    result = Pass()
     if custom is not None and custom.size != len(queue.pending) + (len(payload.requests) if payload else 0):
         custom.restart([*(payload.requests if payload else ()), *queue.pending])
     preferred = settings.preferred_batch_sizes
@@ -157,64 +173,32 @@ def scan_queue(
         if rows:
             too_large = total > settings.max_batch_size
             if total > largest:
-                scan.next_rows = scan.next_rows or candidate.batch_size
-                if not scan.best_count:
-                    scan.overshoots = True
-                    scan.best_count = len(queue.pending)
-                    scan.best_rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
+                result.next_rows = result.next_rows or candidate.batch_size
+                if not result.count:
+                    result.overshoots = True
+                    result.count = len(queue.pending)
+                    result.rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
                 # No larger preferred size can be reached. Continue only if the age or the inputs of later requests
                 # matter.
                 young = queue.prefetches and now - queue.pending_oldest_ns < delay
-                if scan.best_count and (not delay or (young and candidate.batch_key is None)):
+                if result.count and (not delay or (young and candidate.batch_key is None)):
                     break
             if too_large:
-                scan.blocked_by = reasons.DOES_NOT_FIT
+                result.blocked_by = reasons.DOES_NOT_FIT
                 break
             if candidate.batch_key != (payload or queue).batch_key:
-                scan.blocked_by = reasons.DIFFERENT_INPUTS
+                result.blocked_by = reasons.DIFFERENT_INPUTS
                 break
         if custom is not None:
             if not custom.admits(candidate):
-                scan.blocked_by = reasons.EXCLUDED
+                result.blocked_by = reasons.EXCLUDED
                 break
             custom.size += 1
         queue.take_candidate()
         rows = total
         if rows in preferred:
-            scan.best_count, scan.best_rule = len(queue.pending), reasons.PREFERRED_SIZE
-    return scan
-
-
-class Pass:
-    """The decision of a pass.
-
-    Attributes
-    ----------
-    action : str
-        `SEND`, `NEXT_PAYLOAD`, `WAIT` or `BLOCKED`.
-    count : int
-        Number of pending requests to send.
-    rule : str
-        Why they are sent: a rule of `tritonnb.scheduling.reasons`.
-    full : bool
-        The payload is complete; later requests start the next one.
-    waited_ns : int
-        How long the oldest pending request has been queued, in ns.
-    rows_to_wake : int
-        An arrival triggers the next pass if at least this many rows are queued; -1 to keep the current number.
-    scan : Scan
-    """
-
-    __slots__ = ("action", "count", "full", "rows_to_wake", "rule", "scan", "waited_ns")
-
-    def __init__(self, scan: Scan, count: int, waited_ns: int) -> None:
-        self.action = SEND
-        self.count = count
-        self.rule = ""
-        self.full = True
-        self.waited_ns = waited_ns
-        self.rows_to_wake = -1
-        self.scan = scan
+            result.count, result.rule = len(queue.pending), reasons.PREFERRED_SIZE
+    return result
 
 
 def decide(
@@ -225,20 +209,22 @@ def decide(
     custom: StrategyBatch | None = None,
 ) -> Pass:
     """Scan the queue and decide; parameters as for `scan_queue`."""
-    scan = scan_queue(queue, payload, settings, now, custom)
+    result = scan_queue(queue, payload, settings, now, custom)
     payload_rows = payload.rows if payload else 0
     rows = payload_rows + queue.pending_rows
     waited, delay = now - queue.pending_oldest_ns, settings.max_queue_delay_ns
     exceeded = 0 < delay <= waited
-    result = Pass(scan, len(queue.pending), waited)
-    if scan.best_count and not exceeded:
-        result.count, result.rule, result.full = scan.best_count, scan.best_rule, scan.overshoots or not delay
-    elif payload is not None and not result.count:
-        result.action = NEXT_PAYLOAD if scan.overshoots else BLOCKED
+    result.waited_ns = waited
+    if result.count and not exceeded:
+        result.full = result.overshoots or not delay
+        return result
+    result.count, result.rule = len(queue.pending), ""
+    if payload is not None and not result.count:
+        result.action = NEXT_PAYLOAD if result.overshoots else BLOCKED
     elif rows >= settings.largest_preferred_size:
         result.rule = reasons.FULL
-    elif scan.blocked_by:
-        result.rule = reasons.DELAY_EXCEEDED if exceeded else scan.blocked_by
+    elif result.blocked_by:
+        result.rule = reasons.DELAY_EXCEEDED if exceeded else result.blocked_by
     elif exceeded or not delay:
         result.rule, result.full = reasons.DELAY_EXCEEDED if exceeded else reasons.NO_DELAY, False
     else:
@@ -268,7 +254,7 @@ def preview(
     requests = queue.pending[: result.count if sends else None]
     queue.restore(keep=pending)
     rows = sum([request.batch_size for request in requests])
-    facts = batch_facts(len(requests), rows, result.waited_ns, result.scan.next_rows, settings)
+    facts = batch_facts(len(requests), rows, result.waited_ns, result.next_rows, settings)
     if sends:
         return Reason(result.rule, facts)
     due = asleep_until if asleep_until is not None else now - result.waited_ns + settings.max_queue_delay_ns

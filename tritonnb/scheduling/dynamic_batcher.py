@@ -334,9 +334,9 @@ class DynamicBatcher(StatelessScheduler):
                 self.payloads.append(payload)
             payload.add(queue.withdraw(result.count), now)
             payload.rule, payload.waited_ns = result.rule, result.waited_ns
-            payload.next_rows, payload.woken_by = result.scan.next_rows, self._woken_by
+            payload.next_rows, payload.woken_by = result.next_rows, self._woken_by
         assert payload is not None
-        payload.closed = payload.closed or result.scan.blocked_by in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED)
+        payload.closed = payload.closed or result.blocked_by in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED)
         if result.action == BLOCKED:
             self._blocked = True
             self._pass_due_ns = None
