@@ -19,6 +19,7 @@ from tritonnb.core.datatypes import zeros
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
+from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.validation import RequestValidator
 from tritonnb.simulation.arrivals import require_positive, require_seed
@@ -139,8 +140,7 @@ def _example_dims(spec: ModelSpec, tensor: TensorSpec, shapes: Shapes) -> tuple[
             f"input '{tensor.name}' of model '{spec.name}' is a shape tensor, which cannot be generated: give inputs="
         )
     dims = tuple(shapes.get(tensor.name, tensor.dims))
-    fits = len(dims) == len(tensor.dims) and all(b in (-1, a) for a, b in zip(dims, tensor.dims, strict=True))
-    if not fits:
+    if not fits(dims, tensor.dims):
         raise InvalidArgumentError(
             f"shapes for input '{tensor.name}' of model '{spec.name}' expected {list(tensor.dims)} (without the batch "
             f"dimension), got {list(dims)}"

@@ -14,6 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, ParameterValue, Tensor
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.shapes import fits
 
 _IDS = 2**64
 
@@ -89,12 +90,6 @@ class EnsembleTensor:
     batch_size: int
     sequence: SequenceFlags
 
-    # The one that `dataclass` writes is not compiled.
-    def __init__(self, tensor: Tensor, batch_size: int, sequence: SequenceFlags) -> None:
-        self.tensor = tensor
-        self.batch_size = batch_size
-        self.sequence = sequence
-
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
         """Return the tensor as the input of a model.
 
@@ -111,13 +106,9 @@ class EnsembleTensor:
         """
         array = read_only_view(self.tensor.array)
         if batching != (self.batch_size > 0):
-            fits = _fits(array.shape, dims)
-            if batching and fits:
+            is_single_row = fits(array.shape, dims)
+            if batching and is_single_row:
                 array = array[None]
-            elif not batching and not fits and self.batch_size == 1:
+            elif not batching and not is_single_row and self.batch_size == 1:
                 array = array[0]
         return Tensor(name, self.tensor.datatype, array)
-
-
-def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
-    return len(shape) == len(dims) and all(b in (-1, a) for a, b in zip(shape, dims, strict=True))
