@@ -80,7 +80,6 @@ class Reason:
 
 
 @final
-@dataclass(slots=True)
 class Execute:
     """The decision to execute requests, in this order, as one batch on an instance.
 
@@ -97,13 +96,9 @@ class Execute:
         The batch slot of each request of a sequence batch; None for other batches.
     """
 
-    instance: int
-    requests: Sequence[Any]  # Schedulable or None; Any, as each driver has its own type of requests
-    size: int
-    reason: Reason
-    slots: tuple[int, ...] | None
+    __slots__ = ("instance", "reason", "requests", "size", "slots")
 
-    def __init__(  # the one that `dataclass` writes is not compiled
+    def __init__(
         self,
         instance: int,
         requests: Sequence[Any],
@@ -112,7 +107,7 @@ class Execute:
         slots: tuple[int, ...] | None = None,
     ) -> None:
         self.instance = instance
-        self.requests = requests
+        self.requests = requests  # Schedulable or None; Any, as each driver has its own type of requests
         self.size = size
         self.reason = reason
         self.slots = slots

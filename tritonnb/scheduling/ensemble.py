@@ -248,17 +248,11 @@ class EnsembleRun:
 
 
 @final
-@dataclass(slots=True)
 class RunStep:
     """The decision to send a request to the model of a step; ``inputs`` have the model's names."""
 
-    run: EnsembleRun
-    step: EnsembleStep
-    iteration: int
-    inputs: Tensors
-    reason: Reason
+    __slots__ = ("inputs", "iteration", "reason", "run", "step")
 
-    # The one that `dataclass` writes is not compiled.
     def __init__(self, run: EnsembleRun, step: EnsembleStep, iteration: int, inputs: Tensors, reason: Reason) -> None:
         self.run = run
         self.step = step
@@ -268,15 +262,12 @@ class RunStep:
 
 
 @final
-@dataclass(slots=True)
 class SendResponse:
     """The decision to answer the request with these outputs; some may be None."""
 
-    run: EnsembleRun
-    outputs: Tensors
-    final: bool
+    __slots__ = ("final", "outputs", "run")
 
-    def __init__(self, run: EnsembleRun, outputs: Tensors, final: bool) -> None:  # as above
+    def __init__(self, run: EnsembleRun, outputs: Tensors, final: bool) -> None:
         self.run = run
         self.outputs = outputs
         self.final = final
