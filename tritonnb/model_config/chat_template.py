@@ -33,8 +33,8 @@ class ChatTemplate:
         paths = (directory / FILE_NAME for directory in (model_directory / str(version), model_directory))
         return next((cls(path) for path in paths if path.is_file()), None)
 
-    def check(self) -> None:
-        """Compile the template.
+    def compile(self) -> Any:
+        """Return the compiled template.
 
         Raises
         ------
@@ -43,34 +43,6 @@ class ChatTemplate:
         InternalError
             If it is not valid, with file and line.
         """
-        self._compiled()
-
-    def render(self, messages: Sequence[Json]) -> str:
-        """Return the prompt that a model completes with the next message of the assistant.
-
-        Parameters
-        ----------
-        messages : sequence of dict
-            With the keys ``role`` and ``content``, which is a string.
-
-        Raises
-        ------
-        UnsupportedError, InternalError
-            As for `check`.
-        InvalidArgumentError
-            If the template fails, which it does on purpose for messages that the model was not trained for.
-        """
-        template = self._compiled()
-        from jinja2 import TemplateError
-
-        try:
-            return str(template.render(messages=messages, add_generation_prompt=True))
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            frames = traceback.extract_tb(error.__traceback__)  # Jinja2 inserts those of the template
-            lines = [frame.lineno for frame in frames if frame.filename == str(self.path)]
-            raise InvalidArgumentError(f"{self._place(lines[-1] if lines else None)}: {error}") from None
-
-    def _compiled(self) -> Any:
         try:
             from jinja2 import TemplateSyntaxError
         except ImportError as error:
@@ -83,6 +55,31 @@ class ChatTemplate:
             raise InternalError(f"{self._place(error.lineno)}: {error.message}") from None
         except (OSError, UnicodeError) as error:
             raise InternalError(f"{self._place()}: {error}") from None
+
+    def render(self, messages: Sequence[Json]) -> str:
+        """Return the prompt that a model completes with the next message of the assistant.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            With the keys ``role`` and ``content``, which is a string.
+
+        Raises
+        ------
+        UnsupportedError, InternalError
+            As for `compile`.
+        InvalidArgumentError
+            If the template fails, which it does on purpose for messages that the model was not trained for.
+        """
+        template = self.compile()
+        from jinja2 import TemplateError
+
+        try:
+            return str(template.render(messages=messages, add_generation_prompt=True))
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            frames = traceback.extract_tb(error.__traceback__)  # Jinja2 inserts those of the template
+            lines = [frame.lineno for frame in frames if frame.filename == str(self.path)]
+            raise InvalidArgumentError(f"{self._place(lines[-1] if lines else None)}: {error}") from None
 
     def _place(self, line: int | None = None) -> str:
         """Return the file, without the directories above that of the model, and the line."""
@@ -111,7 +108,7 @@ def find_template_problem(model_directory: Path, version: int) -> str:
     template = ChatTemplate.find(model_directory, version)
     try:
         if template is not None:
-            template.check()
+            template.compile()
     except TritonError as error:
         return error.message
     return ""

@@ -18,7 +18,7 @@ from tritonnb.core.suggestions import did_you_mean
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.normalize import without_defaults, without_outdated_sizes
 from tritonnb.model_config.read import read_config
-from tritonnb.model_config.to_json import config_to_dict
+from tritonnb.model_config.to_json import message_to_dict
 
 
 class EditableFields:
@@ -199,7 +199,7 @@ class EditableConfig(EditableFields, ABC):
 
     def to_dict(self) -> JsonDict:
         """Return the configuration as the config endpoint returns it, with defaults."""
-        return config_to_dict(self._message)
+        return message_to_dict(self._message)
 
     def diff(self) -> str:
         """Return the changes that `apply` would make, as a unified diff of *config.pbtxt*; empty if there are none."""

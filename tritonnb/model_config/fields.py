@@ -42,14 +42,11 @@ MESSAGES = {
 }
 
 
-_INTEGERS = {
+_SCALARS = {
     FieldDescriptor.CPPTYPE_INT32: "an integer from -2**31 to 2**31 - 1",
     FieldDescriptor.CPPTYPE_UINT32: "an integer from 0 to 2**32 - 1",
     FieldDescriptor.CPPTYPE_INT64: "an integer from -2**63 to 2**63 - 1",
     FieldDescriptor.CPPTYPE_UINT64: "an integer from 0 to 2**64 - 1",
-}
-_SCALARS = {
-    **_INTEGERS,
     FieldDescriptor.CPPTYPE_BOOL: "a bool",
     FieldDescriptor.CPPTYPE_STRING: "a string",
     FieldDescriptor.CPPTYPE_FLOAT: "a number",

@@ -55,14 +55,10 @@ class ConfigError(TritonError):
         hint: str = "",
         problems: Iterable[Problem] = (),
     ) -> None:
-        super().__init__(f"{self._client_message(name)}: {cause}", hint=hint, problems=problems)
         self.cause = cause
-        self.client_message = self._client_message(name)
+        self.client_message = f"failed to load '{name}', failed to poll from model repository"
         self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
-
-    @staticmethod
-    def _client_message(name: str) -> str:
-        return f"failed to load '{name}', failed to poll from model repository"
+        super().__init__(f"{self.client_message}: {cause}", hint=hint, problems=problems)
 
     @classmethod
     def not_polled(cls, name: str, ambiguous: bool = False, *, hint: str = "") -> ConfigError:

@@ -28,19 +28,13 @@ _STRINGS = {
 
 def config_to_json(config: pb.ModelConfig) -> str:
     """Return the configuration as compact JSON."""
-    return json.dumps(config_to_dict(config), separators=(",", ":"), ensure_ascii=False)
-
-
-def config_to_dict(config: pb.ModelConfig) -> JsonDict:
-    """Return the configuration as a dict.
-
-    Scalars, lists and maps are always present, messages and members of a oneof only if they are set.
-    """
-    return message_to_dict(config)
+    return json.dumps(message_to_dict(config), separators=(",", ":"), ensure_ascii=False)
 
 
 def message_to_dict(message: Message, *, unset: bool = False) -> JsonDict:
     """Return a message as the dict that Triton writes as JSON, with numbers of 64 bits as numbers.
+
+    Scalars, lists and maps are always present, messages and members of a oneof only if they are set.
 
     Parameters
     ----------

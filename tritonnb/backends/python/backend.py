@@ -24,7 +24,7 @@ from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import merge_completed
 from tritonnb.model_config.json_config import parse_json
-from tritonnb.model_config.to_json import config_to_dict, config_to_json
+from tritonnb.model_config.to_json import config_to_json, message_to_dict
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class PythonBackend(Backend):
             function = getattr(module_import.model_class(module, path), "auto_complete_config", None)
             if function is None:
                 return context.config
-            completed = function(ModelConfig(config_to_dict(context.config)))
+            completed = function(ModelConfig(message_to_dict(context.config)))
             if not isinstance(completed, ModelConfig):
                 raise InternalError(
                     f"auto_complete_config function in model '{context.name}' must return a valid "
