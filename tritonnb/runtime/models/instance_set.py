@@ -60,10 +60,9 @@ class InstanceSet:
         self._limiter = limiter
         self._executes_inline = not served.decoupled and boolean_parameter(served.context, EXECUTE_ON_ANY_THREAD, False)
         self._by_number: dict[int, Instance] = {}
-        self._removed: set[int] = set()
+        self._removed: dict[int, asyncio.Future[None]] = {}  # set when the instance has stopped
         self._stopping: set[asyncio.Task[None]] = set()
         self._stop_lock = asyncio.Lock()
-        self._stopped_futures: dict[int, asyncio.Future[None]] = {}
 
     def __getitem__(self, number: int) -> Instance:
         return self._by_number[number]
@@ -85,7 +84,7 @@ class InstanceSet:
     @property
     def _members(self) -> set[int]:
         """The numbers of the instances that are not removed."""
-        return self._by_number.keys() - self._removed
+        return self._by_number.keys() - self._removed.keys()
 
     def key(self, number: int) -> InstanceKey:
         """Return the key of an instance in the rate limiter, which all models share."""
@@ -170,9 +169,7 @@ class InstanceSet:
 
     def change(self, config: pb.ModelConfig, added: Sequence[Instance]) -> None:
         """Add instances, and remove those that ``instance_group`` no longer requires."""
-        removed = self._match(config)[0]
-        self._removed |= removed
-        self._stopped_futures.update((number, asyncio.get_running_loop().create_future()) for number in removed)
+        self._removed.update((number, asyncio.get_running_loop().create_future()) for number in self._match(config)[0])
         self._by_number.update((instance.spec.index, instance) for instance in added)
         self._count_memory()
 
@@ -203,10 +200,9 @@ class InstanceSet:
         """Stop removed instances that are neither busy nor ``in_use``."""
         unused = [number for number in self._removed if not self._by_number[number].busy and not in_use(number)]
         for number in unused:
-            self._removed.discard(number)
             task = asyncio.get_running_loop().create_task(self._stop(self._by_number.pop(number)))
             self._stopping.add(task)
-            task.add_done_callback(functools.partial(self._stopped, self._stopped_futures.pop(number)))
+            task.add_done_callback(functools.partial(self._stopped, self._removed.pop(number)))
         if unused:
             self._forget(unused)
             self._count_memory()
@@ -221,7 +217,7 @@ class InstanceSet:
 
     async def removed(self, in_use: Callable[[int], bool]) -> None:
         """Wait until removed instances have stopped, except those that are ``in_use``."""
-        stopping = [stopped for number, stopped in self._stopped_futures.items() if not in_use(number)]
+        stopping = [stopped for number, stopped in self._removed.items() if not in_use(number)]
         await asyncio.gather(*stopping, *self._stopping)
 
     async def close(self) -> None:

@@ -91,6 +91,8 @@ class ServedModel:
     stream : EventStream
     uses_cache : bool
         Whether responses are cached.
+    in_flight : int
+        The number of accepted requests without a final response.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class ServedModel:
         self._loop = loop
         self._cache = cache if context.config.response_cache.enable else None
         self.uses_cache = self._cache is not None
-        self._in_flight = 0
+        self.in_flight = 0
         self._drained: asyncio.Future[None] | None = None
 
     # --- queries ------------------------------------------------------------------------------
@@ -243,24 +245,19 @@ class ServedModel:
 
     # --- requests in flight -------------------------------------------------------------------
 
-    @property
-    def in_flight(self) -> int:
-        """The number of accepted requests without a final response."""
-        return self._in_flight
-
     def pin(self) -> None:
         """Count a request as in flight until `unpin`: the model is not closed before that."""
-        self._in_flight += 1
+        self.in_flight += 1
 
     def unpin(self) -> None:
         """Count one request in flight less; the counterpart of `pin`."""
-        self._in_flight -= 1
-        if self._drained is not None and not self._in_flight and not self._drained.done():
+        self.in_flight -= 1
+        if self._drained is not None and not self.in_flight and not self._drained.done():
             self._drained.set_result(None)
 
     async def wait_until_drained(self) -> None:
         """Wait until every accepted request has its final response."""
-        if self._in_flight:
+        if self.in_flight:
             if self._drained is None or self._drained.done():
                 self._drained = self._loop.create_future()
             await self._drained
@@ -269,7 +266,7 @@ class ServedModel:
 
     def respond_from_cache(self, request: InferRequest) -> bool:
         """Respond from the cache if possible; otherwise have the response inserted."""
-        if self._cache is None or (self._in_flight and self.config.dynamic_batching.preserve_ordering):
+        if self._cache is None or (self.in_flight and self.config.dynamic_batching.preserve_ordering):
             return False
         began = time.monotonic_ns()
         key = key_of(self.load_number, request)
