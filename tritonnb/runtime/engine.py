@@ -110,7 +110,7 @@ class Engine:
         """
         self._calls.start()
         try:
-            self.require_repositories()
+            require_directories(self.options.model_repositories)
         except InvalidArgumentError as error:
             if self.options.exit_on_error is not False:
                 raise
@@ -130,10 +130,6 @@ class Engine:
         self._started = True
         if self.options.model_control_mode == "poll" and self.options.repository_poll_secs:
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
-
-    def require_repositories(self) -> None:
-        """Raise InvalidArgumentError if a model repository is not a directory."""
-        require_directories(self.options.model_repositories)
 
     async def poll(self) -> None:
         """Check the model repositories for changes, and load and unload models accordingly."""

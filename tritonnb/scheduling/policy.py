@@ -47,11 +47,6 @@ class QueuePolicy:
             return requested_ns
         return self.default_timeout_ns
 
-    @property
-    def supports_prefetching(self) -> bool:
-        """True if payloads may be formed ahead: only if queued requests cannot expire and are not limited in number."""
-        return not (self.default_timeout_ns or self.allow_timeout_override or self.max_queue_size)
-
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -87,8 +82,10 @@ class QueueSettings:
 
     @property
     def supports_prefetching(self) -> bool:
-        """True if payloads may be formed while all instances are busy."""
-        return not self.priority_levels and self.default_queue_policy.supports_prefetching
+        """True if payloads may be formed ahead: only if queued requests cannot expire and are not limited in number."""
+        policy = self.default_queue_policy
+        is_limited = policy.default_timeout_ns or policy.allow_timeout_override or policy.max_queue_size
+        return not (self.priority_levels or is_limited)
 
     @property
     def has_timeouts(self) -> bool:

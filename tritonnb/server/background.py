@@ -23,7 +23,7 @@ from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import REPLACED, BackgroundLoop
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.options import EngineOptions, require_directories
 from tritonnb.server.inference import Submitter
 from tritonnb.telemetry.stream import EventStream
 
@@ -257,7 +257,7 @@ class BackgroundServer:
 
 async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
     """Open the ports and close them again: failures occur before the other server is stopped."""
-    engine.require_repositories()
+    require_directories(engine.options.model_repositories)
     endpoints = Endpoints()
     try:
         await endpoints.start(engine, options)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from tritonnb.core.errors import InternalError
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState
+from tritonnb.scheduling.reasons import pluralize
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +78,13 @@ async def _drain_and_close(served: ServedModel) -> None:
 
 def describe_unfinished(served: Sequence[ServedModel]) -> str:
     """Describe the models and the number of their requests that are in flight."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for version in served:
-        counts[version.name] = counts.get(version.name, 0) + version.in_flight
-    return ", ".join(f"model '{name}' ({_requests(count)})" for name, count in sorted(counts.items()))
-
-
-def _requests(count: int) -> str:
-    return f"{count} request{'s' * (count > 1)}" if count else "being unloaded"
+        counts[version.name] += version.in_flight
+    return ", ".join(
+        f"model '{name}' ({pluralize(count, 'request') if count else 'being unloaded'})"
+        for name, count in sorted(counts.items())
+    )
 
 
 async def drain_all(served: Sequence[ServedModel], sequences: bool) -> None:
