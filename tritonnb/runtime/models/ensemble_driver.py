@@ -143,7 +143,7 @@ class EnsembleDriver:
         request = execution.request_for(
             decision, model, lambda request, response: self._step_responded(execution, decision, request, response)
         )
-        execution.add_step_request(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
+        execution.add_step_request(request, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
         try:
             model.submit(request, execution.request.child_trace(request))
         except TritonError as error:
@@ -248,12 +248,11 @@ class _EnsembleExecution(EnsembleRun):
     def __init__(self, request: InferRequest, plan: EnsemblePlan, models: list[ServedModel]) -> None:
         super().__init__(request, plan)
         self.models = models
-        self.open: dict[InferRequest, ServedModel] = {}
+        self.open: dict[InferRequest, _StepRequest] = {}  # without a final response
         self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
         self.started_ns = time.monotonic_ns()
         self._when_measured: Callable[[], None] | None = None
-        self._limited: dict[InferRequest, _StepRequest] = {}
         self._owed: list[_StepRequest] = []
         for model in models:
             model.pin()
@@ -309,13 +308,11 @@ class _EnsembleExecution(EnsembleRun):
         else:
             self._when_measured = callback
 
-    def add_step_request(self, request: InferRequest, model: ServedModel, limit: int) -> None:
+    def add_step_request(self, request: InferRequest, limit: int) -> None:
         """Register a step request; a decoupled step may be ``limit`` responses ahead of the steps that follow it."""
         request.step = step = _StepRequest(self, request, limit)
-        self.open[request] = model
+        self.open[request] = step
         self.unmeasured.add(step)
-        if limit:
-            self._limited[request] = step
 
     def unpin_models(self) -> None:
         """Allow the models to be closed: the execution sends no more requests."""
@@ -324,8 +321,8 @@ class _EnsembleExecution(EnsembleRun):
 
     def return_credit(self, request: InferRequest) -> None:
         """Count a response of a limited step, which may send another when the following steps have started."""
-        step = self._limited.get(request)
-        if step is not None:
+        step = cast("_StepRequest", request.step)  # created in `add_step_request`
+        if step.limited:
             self._owed.append(step)
 
     def release_credit(self) -> None:
@@ -335,9 +332,10 @@ class _EnsembleExecution(EnsembleRun):
 
     def lift_limits(self) -> None:
         """Stop limiting steps, because no further step will start."""
-        for step in self._limited.values():
-            step.limited = False
-            step.permits.release()
+        for step in self.open.values():
+            if step.limited:
+                step.limited = False
+                step.permits.release()
 
 
 #: Shared by the steps that are not limited, since creating a semaphore is slow.
