@@ -184,11 +184,9 @@ def _file_text(path: Path, auto_complete: bool) -> str | None:
     """Return the text of the configuration file; None if it does not exist and is not required."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        if auto_complete:
-            return None
-        raise InternalError(f"failed to open text file for read {path}: No such file or directory") from None
     except OSError as error:
+        if auto_complete and isinstance(error, FileNotFoundError):
+            return None
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
 
 

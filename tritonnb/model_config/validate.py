@@ -231,8 +231,7 @@ def check_tensors(config: pb.ModelConfig) -> None:
     for tensor in config.output:
         _check_tensor(tensor, "model output", config)
         _check_tensorrt_only(tensor, config)
-    _check_batch_inputs(config)
-    _check_batch_outputs(config)
+    _check_batch_entries(config)
 
 
 def _check_tensor(tensor: pb.ModelInput | pb.ModelOutput, what: str, config: pb.ModelConfig) -> None:
@@ -291,56 +290,46 @@ def _check_tensorrt_only(tensor: pb.ModelInput | pb.ModelOutput, config: pb.Mode
         )
 
 
-def _check_batch_inputs(config: pb.ModelConfig) -> None:
+def _check_batch_entries(config: pb.ModelConfig) -> None:
     for batch_input in config.batch_input:
-        kind = _batch_kind(batch_input, pb.BatchInput.Kind, "input", config)
-        if config.backend == "python" and batch_input.data_type == pb.TYPE_INVALID:
-            # Triton's Python backend reads the list before core does, and has its own message.
-            raise InvalidArgumentError("unexpected batch input data type 'TYPE_INVALID'")
-        _check_one_source(batch_input, f"input kind '{kind}'", config)
-        if batch_input.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
-            raise InvalidArgumentError(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {config.name}")
-        _check_known_source(batch_input, config)
-
-
-def _check_batch_outputs(config: pb.ModelConfig) -> None:
-    outputs = {output.name for output in config.output}
+        _check_batch_entry(batch_input, "input", pb.BatchInput.Kind, config)
     for batch_output in config.batch_output:
-        kind = _batch_kind(batch_output, pb.BatchOutput.Kind, "output", config)
-        _check_one_source(batch_output, f"output kind '{kind}'", config)
-        _check_known_source(batch_output, config)
-        seen: set[str] = set()
-        for target in batch_output.target_name:
-            if target not in outputs:
-                raise InvalidArgumentError(f"unknown target output name '{target}' for {config.name}")
-            if target in seen:
-                raise InvalidArgumentError(
-                    f"target output name '{target}' can only be specified once for {config.name}"
-                )
-            seen.add(target)
-        if not batch_output.target_name:
-            # Triton crashes on this one.
-            raise InvalidArgumentError(f"batch output must specify 'target_name' for {config.name}")
+        _check_batch_entry(batch_output, "output", pb.BatchOutput.Kind, config)
+        _check_targets(batch_output, config)
 
 
-def _batch_kind(
-    batch_io: pb.BatchInput | pb.BatchOutput, kinds: EnumTypeWrapper, what: str, config: pb.ModelConfig
-) -> str:
-    if batch_io.kind in kinds.values():
-        return str(kinds.Name(batch_io.kind))
-    if config.backend == "python":
-        raise InternalError("attempt to access JSON non-string as string")
-    raise InvalidArgumentError(f"unknown batch {what} kind '' for {config.name}")
-
-
-def _check_one_source(batch_io: pb.BatchInput | pb.BatchOutput, what: str, config: pb.ModelConfig) -> None:
-    if len(batch_io.source_input) != 1:
+def _check_batch_entry(
+    entry: pb.BatchInput | pb.BatchOutput, what: str, kinds: EnumTypeWrapper, config: pb.ModelConfig
+) -> None:
+    is_python, is_input = config.backend == "python", what == "input"
+    if entry.kind not in kinds.values():
+        if is_python:
+            raise InternalError("attempt to access JSON non-string as string")
+        raise InvalidArgumentError(f"unknown batch {what} kind '' for {config.name}")
+    if is_python and is_input and entry.data_type == pb.TYPE_INVALID:
+        # Triton's Python backend reads the list before core does, and has its own message.
+        raise InvalidArgumentError("unexpected batch input data type 'TYPE_INVALID'")
+    if len(entry.source_input) != 1:
         raise InvalidArgumentError(
-            f"batch {what} expects 1 source input, got {len(batch_io.source_input)} for {config.name}"
+            f"batch {what} kind '{kinds.Name(entry.kind)}' expects 1 source input, got {len(entry.source_input)} "
+            f"for {config.name}"
         )
-
-
-def _check_known_source(batch_io: pb.BatchInput | pb.BatchOutput, config: pb.ModelConfig) -> None:
-    (source,) = batch_io.source_input
+    if is_input and entry.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
+        raise InvalidArgumentError(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {config.name}")
+    (source,) = entry.source_input
     if source not in [tensor.name for tensor in config.input]:
         raise InvalidArgumentError(f"unknown source input name '{source}' for {config.name}")
+
+
+def _check_targets(batch_output: pb.BatchOutput, config: pb.ModelConfig) -> None:
+    outputs = {output.name for output in config.output}
+    seen: set[str] = set()
+    for target in batch_output.target_name:
+        if target not in outputs:
+            raise InvalidArgumentError(f"unknown target output name '{target}' for {config.name}")
+        if target in seen:
+            raise InvalidArgumentError(f"target output name '{target}' can only be specified once for {config.name}")
+        seen.add(target)
+    if not batch_output.target_name:
+        # Triton crashes on this one.
+        raise InvalidArgumentError(f"batch output must specify 'target_name' for {config.name}")
