@@ -31,22 +31,17 @@ class DirectSettings:
 
     Attributes
     ----------
-    max_batch_size : int
-        Slots of each instance.
+    slot_count : int
+        ``max_batch_size``: slots of each instance.
     max_queue_delay_ns : int
         How long the oldest ready request may wait for other slots, in ns.
     minimum_slot_utilization : float
         The fraction of slots that must be ready before the delay has passed; 0 not to wait.
     """
 
-    max_batch_size: int
+    slot_count: int
     max_queue_delay_ns: int = 0
     minimum_slot_utilization: float = 0.0
-
-    @property
-    def slot_count(self) -> int:
-        """Slots of an instance."""
-        return self.max_batch_size
 
     def rule_for(self, ready: int, waited_ns: int) -> str:
         """Return the rule by which ready slots are executed, or `reasons.WAIT`.
@@ -67,7 +62,7 @@ class DirectSettings:
         """
         if not self.max_queue_delay_ns or not self.minimum_slot_utilization:
             return reasons.NO_SLOT_WAIT
-        if _single(ready / self.max_batch_size) >= _single(self.minimum_slot_utilization):
+        if _single(ready / self.slot_count) >= _single(self.minimum_slot_utilization):
             return reasons.SLOT_UTILIZATION
         return reasons.DELAY_EXCEEDED if waited_ns >= self.max_queue_delay_ns else reasons.WAIT
 
@@ -75,7 +70,7 @@ class DirectSettings:
         """Return the values that `rule_for` compares."""
         return {
             "ready": ready,
-            "slots": self.max_batch_size,
+            "slots": self.slot_count,
             "waited_ns": waited_ns,
             "delay_ns": self.max_queue_delay_ns,
             "minimum_slot_utilization": self.minimum_slot_utilization,
