@@ -98,6 +98,7 @@ class ModelLoader:
         self._options = options
         self._services = shared_services
         self._lookup = lookup
+        self._backend_directory = options.backend_directory or _BACKENDS
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self.pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
@@ -161,19 +162,17 @@ class ModelLoader:
         InvalidArgumentError
             If ``runtime`` names one that does not exist.
         """
-        return find_library(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
+        return find_library(source.config, source.directory, version, self._backend_directory)
 
-    async def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
-        """Let the backend complete a model's configuration without loading the model.
+    def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
+        """Let the backend complete a model's configuration without loading the model; slow.
 
         Raises
         ------
         TritonError
             If the backend rejects it.
         """
-        return await self.run_in_pool(self._completed_config, source, max(source.versions, default=1))
-
-    def _completed_config(self, source: ModelSource, version: int) -> pb.ModelConfig:
+        version = max(source.versions, default=1)
         with self._backend_of(source, version) as (backend, context):
             return self._create_context(source, backend, context)[1]
 
@@ -235,14 +234,9 @@ class ModelLoader:
             backend_model = backend.create_model(context)
             backend_model.initialize()
             try:
-                strategy = self._open_strategy(context)
+                path = find_batch_strategy(config, context.directory, version, self._backend_directory)
+                strategy = None if path is None else open_strategy(path, context)
             except BaseException:
                 backend_model.finalize()
                 raise
         return context, backend_model, strategy
-
-    def _open_strategy(self, context: ModelContext) -> BatchingStrategy | None:
-        """Return the custom batching of a model, if there is a library for it."""
-        backends = self._options.backend_directory or _BACKENDS
-        path = find_batch_strategy(context.config, context.directory, context.version, backends)
-        return None if path is None else open_strategy(path, context)

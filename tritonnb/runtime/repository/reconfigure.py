@@ -33,6 +33,7 @@ class Reconfiguration:
     def __init__(self, repository: ModelRepository, options: EngineOptions) -> None:
         self._repository = repository
         self._table = repository.table
+        self._loader = repository.loader
         self._options = options
 
     def config_path(self, name: str) -> Path | None:
@@ -125,9 +126,7 @@ class Reconfiguration:
             (directories.find(name), None) if source is None else (source.directory, source.keepalive)
         )
         try:
-            return await self._repository.loader.run_in_pool(
-                directories.read_directory, name, directory, override, keepalive
-            )
+            return await self._loader.run_in_pool(directories.read_directory, name, directory, override, keepalive)
         except ConfigError as error:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
@@ -136,13 +135,13 @@ class Reconfiguration:
         source = self._current_source(name)
         if source is None:
             return await self._with_tensors(requested, requested.config, self.config(name))
-        self._repository.loader.find_library(requested, max(requested.versions, default=1))
+        self._loader.find_library(requested, max(requested.versions, default=1))
         running = self._table.get(name).config
         was_adjusted = not self._table.models[name].files
         if requested.config.WhichOneof("scheduling_choice") is None and (
             running.HasField("dynamic_batching") or was_adjusted
         ):  # as for a load, the backend or the model decides whether there is a batcher
-            completed = await self._repository.loader.auto_complete(requested)
+            completed = await self._loader.run_in_pool(self._loader.auto_complete, requested)
             requested, running = (
                 dataclasses.replace(requested, config=replaced(requested.config, completed, {"dynamic_batching"})),
                 replaced(running, completed, {"dynamic_batching"}),
@@ -164,7 +163,7 @@ class Reconfiguration:
         omitted = omitted_tensors(config, before)
         if not omitted or config.platform == ENSEMBLE:  # the loader checks the tensors of ensembles
             return config
-        config = replaced(config, await self._repository.loader.auto_complete(requested), omitted)
+        config = replaced(config, await self._loader.run_in_pool(self._loader.auto_complete, requested), omitted)
         require_tensors(config, before)
         return config
 
@@ -175,7 +174,7 @@ class Reconfiguration:
             source = model.source
             assert source is not None
             versions = [self._table.get(name, version) for version in self._table.ready_versions(name)]
-            await live_update.reconfigure(dict.fromkeys(versions, config), self._repository.loader)
+            await live_update.reconfigure(dict.fromkeys(versions, config), self._loader)
             model.source = dataclasses.replace(source, config=replaced(source.config, config, SCHEDULING))
             model.files = frozenset()  # so that the next load reads the file
 
