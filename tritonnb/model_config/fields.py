@@ -42,11 +42,14 @@ MESSAGES = {
 }
 
 
+#: The types of integers: their bits, and whether they are signed.
+INTEGER_BITS = {
+    FieldDescriptor.CPPTYPE_INT32: (32, True),
+    FieldDescriptor.CPPTYPE_INT64: (64, True),
+    FieldDescriptor.CPPTYPE_UINT32: (32, False),
+    FieldDescriptor.CPPTYPE_UINT64: (64, False),
+}
 _SCALARS = {
-    FieldDescriptor.CPPTYPE_INT32: "an integer from -2**31 to 2**31 - 1",
-    FieldDescriptor.CPPTYPE_UINT32: "an integer from 0 to 2**32 - 1",
-    FieldDescriptor.CPPTYPE_INT64: "an integer from -2**63 to 2**63 - 1",
-    FieldDescriptor.CPPTYPE_UINT64: "an integer from 0 to 2**64 - 1",
     FieldDescriptor.CPPTYPE_BOOL: "a bool",
     FieldDescriptor.CPPTYPE_STRING: "a string",
     FieldDescriptor.CPPTYPE_FLOAT: "a number",
@@ -69,6 +72,9 @@ def expected_value(field: FieldDescriptor) -> str:
         return f"a dict of the fields of {field.message_type.name}"
     if field.enum_type is not None:
         return f"one of {', '.join(field.enum_type.values_by_name)}"
+    if field.cpp_type in INTEGER_BITS:
+        bits, signed = INTEGER_BITS[field.cpp_type]
+        return f"an integer from {f'-2**{bits - 1}' if signed else 0} to 2**{bits - signed} - 1"
     return _SCALARS[field.cpp_type]
 
 

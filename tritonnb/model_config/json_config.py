@@ -20,15 +20,9 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InvalidArgumentError, Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
-from tritonnb.model_config.fields import Scalar, expected_value, hint_for, is_map, shown_value
+from tritonnb.model_config.fields import INTEGER_BITS, Scalar, expected_value, hint_for, is_map, shown_value
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, ParsedJson, json_value, read_json
 
-_RANGES = {
-    FieldDescriptor.TYPE_INT32: ("TYPE_INT32", -(2**31), 2**31),
-    FieldDescriptor.TYPE_UINT32: ("TYPE_UINT32", 0, 2**32),
-    FieldDescriptor.TYPE_INT64: ("TYPE_INT64", -(2**63), 2**63),
-    FieldDescriptor.TYPE_UINT64: ("TYPE_UINT64", 0, 2**64),
-}
 _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: The beginning of every message.
@@ -270,8 +264,9 @@ class _MessageWriter:
 
 
 def _scalar(field: FieldDescriptor, value: ParsedJson) -> Scalar:
-    if field.type in _RANGES:
-        return _integer(value, *_RANGES[field.type])
+    if field.cpp_type in INTEGER_BITS:
+        bits, signed = INTEGER_BITS[field.cpp_type]
+        return _integer(value, f"TYPE_{'' if signed else 'U'}INT{bits}", bits, signed)
     if field.type == FieldDescriptor.TYPE_ENUM:
         return _enum(value, field.enum_type)
     if field.type == FieldDescriptor.TYPE_BOOL:
@@ -286,12 +281,13 @@ def _scalar(field: FieldDescriptor, value: ParsedJson) -> Scalar:
     return _float(value, "TYPE_FLOAT" if field.type == FieldDescriptor.TYPE_FLOAT else "TYPE_DOUBLE")
 
 
-def _integer(value: ParsedJson, type_name: str, smallest: int, end: int) -> int:
+def _integer(value: ParsedJson, type_name: str, bits: int, signed: bool) -> int:
+    end = 1 << (bits - signed)
     if isinstance(value, str):
         value = _quoted_integer(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and smallest <= value < end:
+    if isinstance(value, int) and not isinstance(value, bool) and (-end if signed else 0) <= value < end:
         return value
     raise _WrongTypeError(type_name)
 
@@ -325,7 +321,7 @@ def _enum(value: ParsedJson, enum: EnumDescriptor) -> int:
         if number in enum.values_by_number:
             return int(number)
         raise _WrongTypeError(type_name)
-    return _integer(value, type_name, -(2**31), 2**31)
+    return _integer(value, type_name, 32, signed=True)
 
 
 def _flat(elements: list[ParsedJson]) -> list[ParsedJson]:

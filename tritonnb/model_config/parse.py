@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.fields import Scalar, is_map
+from tritonnb.model_config.fields import INTEGER_BITS, Scalar, is_map
 from tritonnb.model_config.tokens import ConfigSyntaxError, Token, Tokenizer, TokenKind, string_value
 
 __all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_text"]
@@ -208,8 +208,8 @@ class _TextFormatParser:
 
     def _scalar(self, descriptor: FieldDescriptor) -> Scalar:
         kind = descriptor.cpp_type
-        if kind in _INTEGER_BITS:
-            return self._integer(*_INTEGER_BITS[kind])
+        if kind in INTEGER_BITS:
+            return self._integer(*INTEGER_BITS[kind])
         return self._SCALARS[kind](self, descriptor)
 
     def _integer(self, bits: int, signed: bool) -> int:
@@ -322,14 +322,6 @@ class _TextFormatParser:
 
     def _error(self, detail: str) -> ConfigSyntaxError:
         return ConfigSyntaxError(self._token.line, self._token.column, detail)
-
-
-_INTEGER_BITS = {
-    FieldDescriptor.CPPTYPE_INT32: (32, True),
-    FieldDescriptor.CPPTYPE_INT64: (64, True),
-    FieldDescriptor.CPPTYPE_UINT32: (32, False),
-    FieldDescriptor.CPPTYPE_UINT64: (64, False),
-}
 
 
 def _integer_value(text: str) -> int:
