@@ -35,7 +35,7 @@ MAX_BATCH_SIZE = 3
 delays = st.sampled_from([0, 5_000, 25_000])
 direct = st.builds(
     DirectSettings,
-    max_batch_size=st.just(MAX_BATCH_SIZE),
+    slot_count=st.just(MAX_BATCH_SIZE),
     max_queue_delay_ns=delays,
     minimum_slot_utilization=st.sampled_from([0.0, 0.5, 1.0]),
 )
