@@ -23,6 +23,8 @@ from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.fields import INTEGER_BITS, Scalar, expected_value, hint_for, is_map, shown_value
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, ParsedJson, json_value, read_json
 
+#: The names of scalar types in messages, such as ``TYPE_INT32``.
+_TYPE_NAMES = {number: name for name, number in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
 _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: The beginning of every message.
@@ -94,14 +96,6 @@ def set_fields(message: Message, fields: Mapping[str, object], path: str = "") -
     writer.message(message, value, path)
     if writer.complaint:
         raise InvalidArgumentError(writer.problem.message, problems=[writer.problem])
-
-
-class _WrongTypeError(Exception):
-    """A value does not have the type of its field."""
-
-    def __init__(self, type_name: str) -> None:
-        super().__init__(type_name)
-        self.type_name = type_name
 
 
 class _MessageWriter:
@@ -245,11 +239,12 @@ class _MessageWriter:
         self._complain(f"({path}) : Proto fields must have a name." if value else complaint, mistake)
 
     def _scalar(self, field: FieldDescriptor, value: ParsedJson, path: str) -> Scalar | None:
-        try:
-            return _scalar(field, value)
-        except _WrongTypeError as error:
-            self._reject(value, error.type_name, path, expected_value(field), hint_for(field, value))
-            return None
+        scalar = _scalar(field, value)
+        if scalar is None:
+            enum = field.enum_type
+            type_name = _TYPE_NAMES[field.type] if enum is None else f"type.googleapis.com/{enum.full_name}"
+            self._reject(value, type_name, path, expected_value(field), hint_for(field, value))
+        return scalar
 
     def _reject_object(self, field: FieldDescriptor, path: str, mistake: str) -> None:
         where = f"({path})" if path else ""
@@ -263,33 +258,28 @@ class _MessageWriter:
         self.complaint, self.problem = complaint, Problem(mistake, hint=hint)
 
 
-def _scalar(field: FieldDescriptor, value: ParsedJson) -> Scalar:
+def _scalar(field: FieldDescriptor, value: ParsedJson) -> Scalar | None:
+    """Return the value of a field; None if the JSON value does not have its type."""
     if field.cpp_type in INTEGER_BITS:
-        bits, signed = INTEGER_BITS[field.cpp_type]
-        return _integer(value, f"TYPE_{'' if signed else 'U'}INT{bits}", bits, signed)
-    if field.type == FieldDescriptor.TYPE_ENUM:
+        return _integer(value, *INTEGER_BITS[field.cpp_type])
+    if field.enum_type is not None:
         return _enum(value, field.enum_type)
     if field.type == FieldDescriptor.TYPE_BOOL:
         boolean = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
-        if isinstance(boolean, bool):
-            return boolean
-        raise _WrongTypeError("TYPE_BOOL")
+        return boolean if isinstance(boolean, bool) else None
     if field.type == FieldDescriptor.TYPE_STRING:
-        if isinstance(value, str):
-            return value
-        raise _WrongTypeError("TYPE_STRING")
-    return _float(value, "TYPE_FLOAT" if field.type == FieldDescriptor.TYPE_FLOAT else "TYPE_DOUBLE")
+        return value if isinstance(value, str) else None
+    return _float(value, _LARGEST_FLOAT if field.type == FieldDescriptor.TYPE_FLOAT else sys.float_info.max)
 
 
-def _integer(value: ParsedJson, type_name: str, bits: int, signed: bool) -> int:
-    end = 1 << (bits - signed)
+def _integer(value: ParsedJson, bits: int, signed: bool) -> int | None:
     if isinstance(value, str):
         value = _quoted_integer(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and (-end if signed else 0) <= value < end:
-        return value
-    raise _WrongTypeError(type_name)
+    end = 1 << (bits - signed)
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_integer and (-end if signed else 0) <= value < end else None
 
 
 def _quoted_integer(text: str) -> int | str:
@@ -298,30 +288,25 @@ def _quoted_integer(text: str) -> int | str:
     return text if match is None else int("".join(match.groups()))
 
 
-def _float(value: ParsedJson, type_name: str) -> float:
+def _float(value: ParsedJson, largest: float) -> float | None:
     if isinstance(value, str) and value in _FLOATS:
         return _FLOATS[value]
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         value = float(value)
     elif isinstance(value, str) and _HEXADECIMAL.fullmatch(value):
         value = float.fromhex(value)
-    largest = _LARGEST_FLOAT if type_name == "TYPE_FLOAT" else sys.float_info.max
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= largest:
-        return float(value)
-    raise _WrongTypeError(type_name)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= largest else None
 
 
-def _enum(value: ParsedJson, enum: EnumDescriptor) -> int:
-    type_name = f"type.googleapis.com/{enum.full_name}"
-    if isinstance(value, str):
-        name = value if value in enum.values_by_name else value.upper().replace("-", "_")
-        if name in enum.values_by_name:
-            return int(enum.values_by_name[name].number)
-        number = _quoted_integer(value)
-        if number in enum.values_by_number:
-            return int(number)
-        raise _WrongTypeError(type_name)
-    return _integer(value, type_name, 32, signed=True)
+def _enum(value: ParsedJson, enum: EnumDescriptor) -> int | None:
+    if not isinstance(value, str):
+        return _integer(value, 32, signed=True)
+    name = value if value in enum.values_by_name else value.upper().replace("-", "_")
+    if name in enum.values_by_name:
+        return int(enum.values_by_name[name].number)
+    number = _quoted_integer(value)
+    return int(number) if number in enum.values_by_number else None
 
 
 def _flat(elements: list[ParsedJson]) -> list[ParsedJson]:
