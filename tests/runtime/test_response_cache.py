@@ -62,16 +62,15 @@ def test_least_recently_used_response_is_evicted_when_the_cache_is_full() -> Non
     cache = ResponseCache(2 * 49)
     for name in (b"a", b"b"):
         assert cache.insert(name, answer())
-    assert (len(cache), cache.used, cache.counts.evictions) == (2, 98, 0)
+    assert (len(cache), cache.used, cache.evictions) == (2, 98, 0)
     assert cache.look_up(b"a") is not None
     assert cache.insert(b"c", answer())
     assert [cache.look_up(name) is not None for name in (b"a", b"b", b"c")] == [True, False, True]
     assert (len(cache), cache.used) == (2, 98)
-    counts = cache.counts
-    assert (counts.hits, counts.misses, counts.evictions) == (3, 1, 1)
-    assert counts.lookup_ns > 0
-    assert counts.insertion_ns > 0
-    assert counts.lookup_ns + counts.insertion_ns <= time.monotonic_ns() - began
+    assert (cache.hits, cache.misses, cache.evictions) == (3, 1, 1)
+    assert cache.lookup_ns > 0
+    assert cache.insertion_ns > 0
+    assert cache.lookup_ns + cache.insertion_ns <= time.monotonic_ns() - began
 
 
 def test_cached_response_is_not_replaced() -> None:

@@ -77,16 +77,15 @@ _GPU = {
 
 def cache_families(cache: ResponseCache) -> Iterator[Metric]:
     """Yield the families of the cache as a whole."""
-    counts = cache.counts
     values = (
         cache.used / cache.size,
         len(cache),
-        counts.hits,
-        counts.misses,
-        counts.hits + counts.misses,
-        counts.evictions,
-        counts.lookup_ns // 1000,
-        counts.insertion_ns // 1000,
+        cache.hits,
+        cache.misses,
+        cache.hits + cache.misses,
+        cache.evictions,
+        cache.lookup_ns // 1000,
+        cache.insertion_ns // 1000,
     )
     for (name, documentation), value in zip(_CACHE.items(), values, strict=True):
         yield _family(name, documentation, "gauge", [({}, value)])

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +20,6 @@ from tritonnb.core.messages import InferRequest, InferResponse
 logger = logging.getLogger(__name__)
 
 Key = bytes
-
-
-@dataclass(slots=True)
-class CacheCounts:
-    """The statistics of a cache; durations in ns."""
-
-    hits: int = 0
-    misses: int = 0
-    evictions: int = 0
-    lookup_ns: int = 0
-    insertion_ns: int = 0
 
 
 class ResponseCache:
@@ -44,7 +32,9 @@ class ResponseCache:
 
     Attributes
     ----------
-    counts : CacheCounts
+    hits, misses, evictions : int
+    lookup_ns, insertion_ns : int
+        The time that was spent, in ns.
     used : int
         The size of the stored responses in bytes.
     """
@@ -52,7 +42,8 @@ class ResponseCache:
     def __init__(self, size: int) -> None:
         self.size = size
         self.used = 0
-        self.counts = CacheCounts()
+        self.hits = self.misses = self.evictions = 0
+        self.lookup_ns = self.insertion_ns = 0
         self._responses: OrderedDict[Key, tuple[InferResponse, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -64,12 +55,12 @@ class ResponseCache:
         began = time.monotonic_ns()
         entry = self._responses.get(key)
         if entry is None:
-            self.counts.misses += 1
+            self.misses += 1
         else:
-            self.counts.hits += 1
+            self.hits += 1
             self._responses.move_to_end(key)
         response = None if entry is None else entry[0].copy()
-        self.counts.lookup_ns += time.monotonic_ns() - began
+        self.lookup_ns += time.monotonic_ns() - began
         return response
 
     def insert(self, key: Key, response: InferResponse) -> bool:
@@ -88,10 +79,10 @@ class ResponseCache:
         while self.used + size > self.size:
             _, (_, evicted_size) = self._responses.popitem(last=False)
             self.used -= evicted_size
-            self.counts.evictions += 1
+            self.evictions += 1
         self._responses[key] = (response.copy(), size)
         self.used += size
-        self.counts.insertion_ns += time.monotonic_ns() - began
+        self.insertion_ns += time.monotonic_ns() - began
         return True
 
 
