@@ -66,7 +66,6 @@ class ServedModel:
     ----------
     context : ModelContext
     stream : EventStream
-    loop : asyncio.AbstractEventLoop
     cache : ResponseCache, optional
         Used if ``response_cache`` is enabled in the configuration.
 
@@ -99,7 +98,6 @@ class ServedModel:
         self,
         context: ModelContext,
         stream: EventStream,
-        loop: asyncio.AbstractEventLoop,
         cache: ResponseCache | None = None,
     ) -> None:
         self.name = context.name
@@ -119,7 +117,6 @@ class ServedModel:
         self.load_seconds = 0.0
         self.stream = stream
         self._validator = RequestValidator(self.spec)
-        self._loop = loop
         self._cache = cache if context.config.response_cache.enable else None
         self.uses_cache = self._cache is not None
         self.in_flight = 0
@@ -259,7 +256,7 @@ class ServedModel:
         """Wait until every accepted request has its final response."""
         if self.in_flight:
             if self._drained is None or self._drained.done():
-                self._drained = self._loop.create_future()
+                self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
     # --- response cache -----------------------------------------------------------------------

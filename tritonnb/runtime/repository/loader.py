@@ -129,12 +129,12 @@ class ModelLoader:
             if source.config.platform == ENSEMBLE:
                 config = await self.run_in_pool(finalize_config, source.config, source.directory)
                 context = ModelContext(source.name, version, config, source.directory)
-                served = ServedModel(context, shared.stream, loop, shared.cache)
+                served = ServedModel(context, shared.stream, shared.cache)
                 served.driver = EnsembleDriver(served, self._lookup)
                 return served
             context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
             try:
-                served = ServedModel(context, shared.stream, loop, shared.cache)
+                served = ServedModel(context, shared.stream, shared.cache)
                 served.driver = driver = SchedulerDriver(served, backend_model, loop, shared.rate_limiter, strategy)
                 driver.start(await driver.instances.create(list(instance_specs(context.config)), self.pool))
             except BaseException:
