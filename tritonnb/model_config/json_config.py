@@ -278,8 +278,9 @@ def _integer(value: ParsedJson, bits: int, signed: bool) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     end = 1 << (bits - signed)
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_integer and (-end if signed else 0) <= value < end else None
+    if isinstance(value, int) and not isinstance(value, bool) and (-end if signed else 0) <= value < end:
+        return value
+    return None
 
 
 def _quoted_integer(text: str) -> int | str:
@@ -295,8 +296,9 @@ def _float(value: ParsedJson, largest: float) -> float | None:
         value = float(value)
     elif isinstance(value, str) and _HEXADECIMAL.fullmatch(value):
         value = float.fromhex(value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) <= largest else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= largest:
+        return float(value)
+    return None
 
 
 def _enum(value: ParsedJson, enum: EnumDescriptor) -> int | None:
