@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -121,37 +121,32 @@ class _JsonReader:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self.error("Message too deep. Max recursion depth reached.")
-        value = JsonObject(self._members()) if opening == "{" else self._elements()
+        value: ParsedJson
+        if opening == "{":
+            value = JsonObject(self._items("}", self._member, "key:value pair"))
+        else:
+            value = self._items("]", lambda: self.value("Expected a value or ] within an array."), "array value")
         self._depth -= 1
         return value
 
-    def _members(self) -> list[tuple[str, ParsedJson]]:
-        members: list[tuple[str, ParsedJson]] = []
+    def _items(self, closing: str, read_item: Callable[[], T], what: str) -> list[T]:
+        items: list[T] = []
         self._at += 1
-        while self.peek() != "}":
-            name = self._name()
-            if self.peek() != ":":
-                raise self._unexpected("Expected : between key:value pair.")
-            self._at += 1
-            members.append((name, self.value("Expected a value.")))
+        while self.peek() != closing:
+            items.append(read_item())
             if self.peek() == ",":
                 self._at += 1
-            elif self.peek() != "}":
-                raise self._unexpected("Expected , or } after key:value pair.")
+            elif self.peek() != closing:
+                raise self._unexpected(f"Expected , or {closing} after {what}.")
         self._at += 1
-        return members
+        return items
 
-    def _elements(self) -> list[ParsedJson]:
-        elements: list[ParsedJson] = []
+    def _member(self) -> tuple[str, ParsedJson]:
+        name = self._name()
+        if self.peek() != ":":
+            raise self._unexpected("Expected : between key:value pair.")
         self._at += 1
-        while self.peek() != "]":
-            elements.append(self.value("Expected a value or ] within an array."))
-            if self.peek() == ",":
-                self._at += 1
-            elif self.peek() != "]":
-                raise self._unexpected("Expected , or ] after array value.")
-        self._at += 1
-        return elements
+        return name, self.value("Expected a value.")
 
     def _name(self) -> str:
         character = self.peek()
