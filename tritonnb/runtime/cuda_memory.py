@@ -104,20 +104,15 @@ class CudaRegion:
         """Return the region in the form of the extension."""
         return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
 
-    def copy_from(self, offset: int, target: npt.NDArray[np.generic]) -> None:
-        """Fill an array with the bytes from ``offset`` on."""
-        kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
-        self._copy(target.ctypes.data, self._address + offset, target.nbytes, kind)
-
-    def copy_to(self, offset: int, source: npt.NDArray[np.generic]) -> None:
-        """Copy the bytes of an array to ``offset``."""
-        kind = self._runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
-        self._copy(self._address + offset, source.ctypes.data, source.nbytes, kind)
-
-    def _copy(self, target: int, source: int, byte_size: int, kind: int) -> None:
+    def copy(self, offset: int, array: npt.NDArray[np.generic], *, to_gpu: bool) -> None:
+        """Copy the bytes of an array to ``offset``, or fill it with the bytes from there on."""
+        gpu, cpu, kinds = self._address + offset, array.ctypes.data, self._runtime.cudaMemcpyKind
+        target, source, kind = (cpu, gpu, kinds.cudaMemcpyDeviceToHost)
+        if to_gpu:
+            target, source, kind = (gpu, cpu, kinds.cudaMemcpyHostToDevice)
         try:
             self._call(self._runtime.cudaSetDevice, self.device_id)
-            self._call(self._runtime.cudaMemcpy, target, source, byte_size, kind)
+            self._call(self._runtime.cudaMemcpy, target, source, array.nbytes, kind)
         except CudaError as error:
             raise InternalError(f"failed to copy to or from CUDA shared memory: {error}") from error
 
@@ -147,13 +142,13 @@ class CudaPart:
     def read(self) -> memoryview:
         """Return a copy of the bytes."""
         copied = np.empty(self._byte_size, np.uint8)
-        self._region.copy_from(self._offset, copied)
+        self._region.copy(self._offset, copied, to_gpu=False)
         return copied.data
 
     def write(self, contents: bytes | memoryview) -> None:
         """Overwrite the first bytes."""
         if contents:
-            self._region.copy_to(self._offset, np.frombuffer(contents, np.uint8))
+            self._region.copy(self._offset, np.frombuffer(contents, np.uint8), to_gpu=True)
 
 
 def _bindings() -> tuple[ModuleType, ModuleType]:
