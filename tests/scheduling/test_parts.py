@@ -133,9 +133,10 @@ def test_changed_deadlines_stay_ordered_without_accumulating() -> None:
 def test_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
     instances = Instances(3)
     for instance, now in ((2, 5), (0, 6), (1, 7)):
-        assert instances.release(instance, now)
-    assert not instances.release(2, 8)
-    assert not instances.release(9, 8)
+        instances.release(instance, now)
+    instances.release(2, 8)
+    instances.release(9, 8)
+    assert list(instances.idle) == [2, 0, 1]
     instances.replace({0, 1})
     taken = instances.take_instance()
     assert (taken.instance, taken.idle_since_ns, taken.has_run) == (0, 6, False)

@@ -64,12 +64,10 @@ class Instances:
         """Idle instances, longest idle first."""
         return self._idle.keys()
 
-    def release(self, instance: int, now: int) -> bool:
-        """Mark an instance as idle; False if it was removed or is idle already."""
-        if instance not in self.active_ids or instance in self._idle:
-            return False
-        self._idle[instance] = now
-        return True
+    def release(self, instance: int, now: int) -> None:
+        """Mark an instance as idle, unless it was removed or is idle already."""
+        if instance in self.active_ids:
+            self._idle.setdefault(instance, now)
 
     def take_instance(self) -> TakenInstance:
         """Mark the next idle instance as busy and return it."""
