@@ -96,7 +96,7 @@ def check_slots(table: SlotTable, slots: Iterable[Slot]) -> None:
     assert all(slot.sequence is not None and slot.sequence.slot is slot for slot in owned)
     free = set(table._free._heap)
     assert len(free) == len(table._free)
-    assert free == {s for s in used if s.sequence is None and s.instance not in table._retired}
+    assert free == {s for s in used if s.sequence is None and s.instance not in table.retired}
     assert not (free and table.backlog)
     for sequence in table.backlog:
         assert sequence.slot is None

@@ -229,7 +229,7 @@ class History(RuleBasedStateMachine):
         if not hasattr(self, "batcher"):
             return
         rounds = 0
-        while self.unanswered or self.batcher._leaving:
+        while self.unanswered or self.batcher.table.retired:
             rounds += 1
             assert rounds < 1000, "it never ends"
             for instance in list(self.running):

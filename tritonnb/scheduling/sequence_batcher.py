@@ -64,7 +64,6 @@ class SequenceBatcher:
         self.table = SlotTable(settings.max_sequence_idle_ns)
         self._strategies: dict[int, DirectStrategy | OldestStrategy] = {}
         self._active_ids: set[int] = set()
-        self._leaving: set[int] = set()  # instances whose strategies get no new sequences
         #: The sequence of every waiting request; with `needs_release_events`, of every request that is not released.
         self._sequence_of: dict[Schedulable, SlotSequence] = {}
         self.needs_release_events = False
@@ -207,15 +206,15 @@ class SequenceBatcher:
         current = {instance for instance, strategy in self._strategies.items() if self._is_current(strategy)}
         for instance in current:
             self._strategies[instance].reconfigure(settings.strategy, now, decisions)
-        self._open(current & self._active_ids & self._leaving, now, decisions)
-        for instance in self._strategies.keys() - current - self._leaving:
+        self._open(current & self._active_ids & self.table.retired, now, decisions)
+        for instance in self._strategies.keys() - current - self.table.retired:
             self._leave(instance)
         return self._finalize(now, decisions)
 
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances. A removed one gets no new sequences; see `uses`."""
         decisions: list[Decision] = []
-        for instance in self._active_ids - set(instances) - self._leaving:
+        for instance in self._active_ids - set(instances) - self.table.retired:
             self._leave(instance)
         added = set(instances) - self._active_ids
         self._active_ids = set(instances)
@@ -316,7 +315,7 @@ class SequenceBatcher:
 
     def _finalize(self, now: int, decisions: list[Decision]) -> list[Decision]:
         """Update counters and `next_wake_ns` for the decisions of a stimulus, and return them."""
-        if self._leaving:
+        if self.table.retired:
             self._replace_ended_strategies(now, decisions)
         for decision in decisions:
             if isinstance(decision, Execute):
@@ -339,22 +338,20 @@ class SequenceBatcher:
     def _leave(self, instance: int) -> None:
         """Let a replaced instance, or one with a replaced strategy, only complete its current sequences."""
         self.table.retire(instance)
-        self._leaving.add(instance)
 
     def _open(self, instances: Collection[int], now: int, decisions: list[Decision]) -> None:
         """Let new sequences use these instances."""
-        self._leaving.difference_update(instances)
         slots = [slot for instance in sorted(instances) for slot in self._strategies[instance].slots]
         for slot in self.table.add(slots):
             self._strategies[slot.instance].arrived(slot, now, decisions)
 
     def _replace_ended_strategies(self, now: int, decisions: list[Decision]) -> None:
         """Remove strategies whose last sequence has ended; the instance is unused, or gets the new strategy."""
-        for instance in sorted(self._leaving):
+        for instance in sorted(self.table.retired):
             old = self._strategies[instance]
             if not old.settled or any(slot.sequence for slot in old.slots):
                 continue
-            self._leaving.discard(instance)
+            self.table.retired.discard(instance)
             del self._strategies[instance]
             if instance in self._active_ids:
                 strategy = self._strategies[instance] = self._create_strategy(instance)

@@ -146,6 +146,8 @@ class SlotTable:
         When each known sequence in a slot has been idle for too long; does not apply to the backlog.
     expiring : Deadlines of Sequence
         When sequences in the backlog time out.
+    retired : set of int
+        Instances whose slots get no new sequences.
     """
 
     def __init__(self, max_sequence_idle_ns: int) -> None:
@@ -155,12 +157,12 @@ class SlotTable:
         self.idle: Deadlines[Sequence] = Deadlines()
         self.expiring: Deadlines[Sequence] = Deadlines()
         self._free = FreeSlots()
-        self._retired: set[int] = set()
+        self.retired: set[int] = set()
 
     def add(self, slots: Iterable[Slot]) -> Iterator[Slot]:
         """Add the slots of an instance; yields those that sequences from the backlog get."""
         for slot in slots:
-            self._retired.discard(slot.instance)
+            self.retired.discard(slot.instance)
             if slot.sequence is None:
                 self._free.push(slot)
         while self._free and self.backlog:
@@ -170,7 +172,7 @@ class SlotTable:
 
     def retire(self, instance: int) -> None:
         """Assign no new sequences to the slots of an instance; current ones keep theirs until they end."""
-        self._retired.add(instance)
+        self.retired.add(instance)
         for slot in self._free.pop_all():
             if slot.instance != instance:
                 self._free.push(slot)
@@ -232,7 +234,7 @@ class SlotTable:
         sequence, slot.sequence = slot.sequence, None
         assert sequence is not None
         self.abandon(sequence, now, decisions)
-        if slot.instance in self._retired:
+        if slot.instance in self.retired:
             return
         while self.backlog:
             sequence = next(iter(self.backlog))
