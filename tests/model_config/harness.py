@@ -71,7 +71,9 @@ def load(repository: Path, name: str, override: str | None = None) -> Outcome:
     try:
         if config.HasField("ensemble_scheduling"):
             check_no_cycle(name, lambda model: _steps(repository, model))
-            config.model_transaction_policy.decoupled = check_ensemble(config, lambda model: _step(repository, model))
+            names = {step.model_name for step in config.ensemble_scheduling.step}
+            models = {model: state for model in names if (state := _step(repository, model)) is not None}
+            config.model_transaction_policy.decoupled = check_ensemble(config, models)
     except TritonError as error:
         return Outcome(f"{prefix}{error.message}\n", is_valid=False)
     versions = select_versions(config, version_directories(directory))

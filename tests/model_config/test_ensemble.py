@@ -39,24 +39,24 @@ def ensemble(*steps: str) -> pb.ModelConfig:
 
 def test_ensemble_is_decoupled_when_one_of_its_steps_is() -> None:
     config = ensemble("a: in -> mid", "b: mid -> out")
-    assert not check_ensemble(config, {"a": model("a"), "b": model("b")}.get)
-    assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)}.get)
+    assert not check_ensemble(config, {"a": model("a"), "b": model("b")})
+    assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)})
 
 
 def test_step_may_not_read_from_different_decoupled_steps() -> None:
     config = ensemble("a: in -> left", "b: in -> right", "join: left,right -> out")
     plain = {"a": model("a"), "b": model("b"), "join": model("join", inputs="XZ")}
-    assert not check_ensemble(config, plain.get)
+    assert not check_ensemble(config, plain)
     with pytest.raises(
         InvalidArgumentError, match="step of model 'e' receives inputs originated from different decoupled"
     ):
-        check_ensemble(config, {**plain, "a": model("a", decoupled=True)}.get)
+        check_ensemble(config, {**plain, "a": model("a", decoupled=True)})
 
 
 def test_error_of_a_step_that_failed_to_load_is_reported() -> None:
     failed = StepModel(None, (), "version 1 is at UNAVAILABLE state: Internal: no;")
     with pytest.raises(InvalidArgumentError) as caught:
-        check_ensemble(ensemble("a: in -> out"), {"a": failed}.get)
+        check_ensemble(ensemble("a: in -> out"), {"a": failed})
     assert str(caught.value) == (
         "ensemble 'e' depends on 'a' which has no loaded version. Model 'a' loading failed with error: "
         "version 1 is at UNAVAILABLE state: Internal: no;"
@@ -88,7 +88,7 @@ def test_ensemble_that_contains_itself_is_refused(steps: dict[str, list[str]], c
 def test_first_missing_step_model_is_named_and_first_failed_one_by_name() -> None:
     config = ensemble("z: in -> mid", "a: mid -> out")
     with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: z$"):
-        check_ensemble(config, lambda name: None)
+        check_ensemble(config, {})
     failed = {name: StepModel(None, (), f"no {name}") for name in "az"}
     with pytest.raises(InvalidArgumentError, match="depends on 'a' which has no loaded version"):
-        check_ensemble(config, failed.get)
+        check_ensemble(config, failed)

@@ -7,7 +7,7 @@ not originate from different decoupled models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -36,10 +36,6 @@ class StepModel:
     versions: tuple[int, ...] = ()
     failure: str = ""
     is_valid: bool = True
-
-
-#: Finds a model by name; None if there is none, or more than one.
-Lookup = Callable[[str], StepModel | None]
 
 
 def check_ensemble_scheduling(config: pb.ModelConfig) -> None:
@@ -181,15 +177,15 @@ def _step_lists(name: str, steps_of: Callable[[str], Iterable[str]]) -> Iterator
         reached.update(steps)
 
 
-def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
+def check_ensemble(config: pb.ModelConfig, models: Mapping[str, StepModel]) -> bool:
     """Check an ensemble together with the models of its steps.
 
     Parameters
     ----------
     config : inference.ModelConfig
         The ensemble's; it has passed `check_ensemble_scheduling`.
-    lookup : callable
-        ``lookup(name)`` returns a `StepModel` or None.
+    models : mapping of str to StepModel
+        At least the models of the steps, except those that do not exist or are ambiguous.
 
     Returns
     -------
@@ -201,27 +197,26 @@ def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
     InvalidArgumentError
         For the first rule that is violated.
     """
-    models = _step_models(config, lookup)
+    configs = _step_configs(config, models)
     tensors = {
         tensor.name: _Tensor.from_config(config, tensor, reshaped=True) for tensor in (*config.output, *config.input)
     }
     for step in config.ensemble_scheduling.step:
-        _check_step(config, step, models[step.model_name], tensors)
-    return _is_decoupled(config, models, tensors)
+        _check_step(config, step, configs[step.model_name], tensors)
+    return _is_decoupled(config, configs, tensors)
 
 
-def _step_models(config: pb.ModelConfig, lookup: Lookup) -> dict[str, pb.ModelConfig]:
+def _step_configs(config: pb.ModelConfig, models: Mapping[str, StepModel]) -> dict[str, pb.ModelConfig]:
     """Return the configurations of the steps' models, all of which must be loaded in the required version."""
     steps = config.ensemble_scheduling.step
-    models = {step.model_name: lookup(step.model_name) for step in steps}
-    missing = next((name for name, model in models.items() if model is None), None)
+    missing = next((step.model_name for step in steps if step.model_name not in models), None)
     if missing is not None:
         raise InvalidArgumentError(
             f"ensemble {config.name} contains models that are not available or ambiguous: {missing}"
         )
+    configs: dict[str, pb.ModelConfig] = {}
     for step in sorted(steps, key=lambda step: str(step.model_name)):
         model = models[step.model_name]
-        assert model is not None
         depends = f"ensemble '{config.name}' depends on '{step.model_name}'"
         if not model.is_valid:
             raise InvalidArgumentError(
@@ -234,7 +229,8 @@ def _step_models(config: pb.ModelConfig, lookup: Lookup) -> dict[str, pb.ModelCo
             )
         if step.model_version != -1 and step.model_version not in model.versions:
             raise InvalidArgumentError(f"{depends} whose required version {step.model_version} is not loaded.")
-    return {name: model.config for name, model in models.items() if model is not None}
+        configs[step.model_name] = model.config
+    return configs
 
 
 @dataclass(frozen=True, slots=True)

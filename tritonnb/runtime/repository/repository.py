@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.model_config.backend_selection import ENSEMBLE
-from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, models_outside_cycles
+from tritonnb.model_config.ensemble import check_ensemble, check_no_cycle, models_outside_cycles
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.model_files import expected_versions
 from tritonnb.model_config.normalize import normalize
@@ -269,15 +269,11 @@ class ModelRepository:
         """Check an ensemble together with its steps, which determine whether it is decoupled."""
         config = copy.deepcopy(source.config)
         try:
-            config.model_transaction_policy.decoupled = check_ensemble(config, self._step_model)
+            config.model_transaction_policy.decoupled = check_ensemble(config, self.table.as_steps())
         except TritonError as error:
             self._refuse_ensemble(model, source.name, error)
         model.is_valid = True
         return dataclasses.replace(source, config=config)
-
-    def _step_model(self, name: str) -> StepModel | None:
-        model = self.table.models.get(name)
-        return None if model is None else model.as_step()
 
     def _refuse_ensemble(self, model: RepositoryModel, name: str, error: TritonError) -> None:
         model.is_valid, model.failure = False, error.message

@@ -203,6 +203,11 @@ class ModelTable:
         """Return the loaded ensembles that contain a model."""
         return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
+    def as_steps(self) -> dict[str, StepModel]:
+        """Return the states of all models as ensembles see them, except those whose configuration could not be read."""
+        states = {name: model.as_step() for name, model in self.models.items()}
+        return {name: state for name, state in states.items() if state is not None}
+
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[IndexEntry]:
         """Return the index: all models on disk and in the table; ``on_disk`` counts the repositories of a model."""
         rows: list[IndexEntry] = []
