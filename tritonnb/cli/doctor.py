@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -14,7 +13,7 @@ from tritonnb.backends.devices import cuda_devices
 from tritonnb.backends.location import REQUIREMENTS
 from tritonnb.backends.native.build import find_compiler
 from tritonnb.backends.native.library import find_shim
-from tritonnb.core.version import TRITON_VERSION, VERSION
+from tritonnb.core.version import TRITON_VERSION, VERSION, installed_version
 
 #: The packages that the server uses, and their purpose.
 _PACKAGES = {
@@ -71,7 +70,8 @@ def doctor(backend_directory: Path = _BACKENDS) -> InstallationReport:
         ("C++ backends", _native_backends(backend_directory)),
     ]
     for package, purpose in _PACKAGES.items():
-        findings.append((package, _version(package) or f"missing; {purpose}"))
+        version = installed_version(package) or installed_version(f"{package}-cpu")  # its build for CPUs
+        findings.append((package, version or f"missing; {purpose}"))
     return InstallationReport(tuple(findings))
 
 
@@ -82,13 +82,3 @@ def _native_backends(directory: Path) -> str:
         return "cannot be loaded: install a C++ compiler, such as g++"
     names = sorted(library.parent.name for library in directory.glob("*/libtriton_*.so"))
     return f"can be loaded, compiler: {compiler or 'none'}; in {directory}: {', '.join(names) or 'none'}"
-
-
-def _version(package: str) -> str:
-    """Return the version of a package, which may be its build for CPUs; empty if it is not installed."""
-    for distribution in (package, f"{package}-cpu"):
-        try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tritonnb.core.version import installed_version
 from tritonnb.model_zoo.lessons import LESSONS, MODELS, copy_lessons, lessons
 from tritonnb.model_zoo.materialize import materialize
 
@@ -57,9 +58,6 @@ def _missing_packages() -> list[str]:
     missing = []
     for requirement in importlib.metadata.requires("tritonnb") or ():
         match = re.fullmatch(r"([\w.-]+).*; extra == ['\"]lab['\"]", requirement)
-        if match is not None:
-            try:
-                importlib.metadata.version(match[1])
-            except importlib.metadata.PackageNotFoundError:
-                missing.append(match[1])
+        if match is not None and not installed_version(match[1]):
+            missing.append(match[1])
     return missing

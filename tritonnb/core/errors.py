@@ -71,32 +71,33 @@ _END = ".; \n"
 
 
 class Status(enum.Enum):
-    """Triton's error codes in the order of their numbers (``TRITONSERVER_errorcode_enum``), each with its HTTP status.
+    """Triton's error codes in the order of ``TRITONSERVER_errorcode_enum``, each with the statuses of HTTP and gRPC.
 
     ``Status.INVALID_ARG.label`` is the code as Triton prints it inside longer messages
     (``TRITONSERVER_ErrorCodeString``).
 
     Examples
     --------
-    >>> Status.UNAVAILABLE.http, Status.UNAVAILABLE.label
-    (503, 'Unavailable')
+    >>> Status.UNAVAILABLE.http, Status.UNAVAILABLE.grpc, Status.UNAVAILABLE.label
+    (503, 14, 'Unavailable')
     """
 
-    UNKNOWN = (400, "Unknown")
-    INTERNAL = (500, "Internal")
-    NOT_FOUND = (404, "Not found")
-    INVALID_ARG = (400, "Invalid argument")
-    UNAVAILABLE = (503, "Unavailable")
-    UNSUPPORTED = (501, "Unsupported")
-    ALREADY_EXISTS = (400, "Already exists")
-    CANCELLED = (400, "Cancelled")
+    UNKNOWN = (400, 2, "Unknown")
+    INTERNAL = (500, 13, "Internal")
+    NOT_FOUND = (404, 5, "Not found")
+    INVALID_ARG = (400, 3, "Invalid argument")
+    UNAVAILABLE = (503, 14, "Unavailable")
+    UNSUPPORTED = (501, 12, "Unsupported")
+    ALREADY_EXISTS = (400, 6, "Already exists")
+    CANCELLED = (400, 1, "Cancelled")
 
-    def __init__(self, http: int, label: str) -> None:
+    def __init__(self, http: int, grpc: int, label: str) -> None:
         self.http = http
+        self.grpc = grpc
         self.label = label
 
     # Several codes share an HTTP status and would otherwise become aliases of the first one.
-    def __new__(cls, http: int, label: str) -> Status:
+    def __new__(cls, http: int, grpc: int, label: str) -> Status:
         """Create a member whose value is its label."""
         member = object.__new__(cls)
         member._value_ = label

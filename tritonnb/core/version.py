@@ -1,4 +1,4 @@
-"""The version of this package, and of the Triton release that it reproduces."""
+"""The versions of this package, of the Triton release that it reproduces, and of other packages."""
 
 #: A version in development ends in `.dev0`; a released one is that of a tag (*RELEASING.md*).
 VERSION = "0.1.0.dev0"
@@ -7,3 +7,13 @@ __version__ = VERSION
 #: The Triton release (container release 26.07) whose wire behaviour is implemented. The server metadata reports it,
 #: since clients derive from it what the server supports.
 TRITON_VERSION = "2.71.0"
+
+
+def installed_version(package: str) -> str:
+    """Return the version of a package; empty if it is not installed."""
+    from importlib import metadata  # few programs need it
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -53,6 +54,16 @@ class Endpoint:
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
         await self._transport.stop(drain)
+
+
+async def close_connections(connections: set[Any], is_busy: Callable[[Any], bool], drain: float) -> None:
+    """Wait up to ``drain`` seconds while connections are busy, and close all of them."""
+    deadline = time.monotonic() + drain
+    while any(map(is_busy, connections)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    for connection in list(connections):
+        connection.close()
+    await asyncio.sleep(0)
 
 
 async def listen(

@@ -6,10 +6,10 @@ The server does not need them: it has its own event loop and thread.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 
 from tritonnb.core.failures import warn
+from tritonnb.core.version import installed_version
 
 #: The packages that can nest event loops, the preferred one first.
 _PACKAGES = ("nest_asyncio2", "nest_asyncio")
@@ -42,14 +42,7 @@ def allow_nested() -> str:
             'pip install "tritonnb[nested]"'
         )
     name = installed[0]
-    if name == "nest_asyncio" and _ipykernel_major() >= 7:
+    if name == "nest_asyncio" and int(installed_version("ipykernel").partition(".")[0] or 0) >= 7:
         warn('nest_asyncio loses queued cells on ipykernel 7: pip install "tritonnb[nested]" brings nest-asyncio2')
     importlib.import_module(name).apply()
     return name
-
-
-def _ipykernel_major() -> int:
-    try:
-        return int(importlib.metadata.version("ipykernel").partition(".")[0])
-    except importlib.metadata.PackageNotFoundError:
-        return 0

@@ -18,17 +18,6 @@ from tritonnb.endpoints.effects import Effect
 INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
 _CHANGE, _INFER, _MEMORY, _MERGE, _READ = Effect.CHANGE, Effect.INFER, Effect.MEMORY, Effect.MERGE, Effect.READ
 
-#: gRPC's codes for the statuses of Triton.
-CODES: Mapping[Status, int] = {
-    Status.UNKNOWN: 2,
-    Status.INTERNAL: 13,
-    Status.NOT_FOUND: 5,
-    Status.INVALID_ARG: 3,
-    Status.UNAVAILABLE: 14,
-    Status.UNSUPPORTED: 12,
-    Status.ALREADY_EXISTS: 6,
-    Status.CANCELLED: 1,
-}
 #: By protocol: the RPCs and their effects.
 _EFFECTS: Mapping[str, Mapping[str, Effect]] = {
     "health": {"ServerLive": _READ, "ServerReady": _MERGE, "ModelReady": _READ, HEALTH: _MERGE},
@@ -80,18 +69,14 @@ class Rpc:
             raise InternalError("Unable to parse request") from error
 
 
-def _rpcs() -> dict[str, Rpc]:
-    service = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-    return {
-        f"/{service.full_name}/{method.name}": Rpc(
-            method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        )
-        for method in service.methods
-    }
-
-
+_SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 #: By path. The health service is not listed: its messages are bytes here.
-RPCS = _rpcs()
+RPCS: Mapping[str, Rpc] = {
+    f"/{_SERVICE.full_name}/{method.name}": Rpc(
+        method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    )
+    for method in _SERVICE.methods
+}
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
 #: By name.
 RPC_OF: Mapping[str, Rpc] = {rpc.name: rpc for rpc in RPCS.values()}

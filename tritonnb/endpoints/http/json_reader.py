@@ -156,7 +156,8 @@ def _parse_as_rapidjson(raw: bytes) -> object:
         parts = _ERROR.fullmatch(str(error))
         if parts is None:
             raise
-        raise _parse_error(_NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])) from None
+        reason, offset = _NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])
+        raise InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}") from None
     text = raw[start:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
     return _python_reader.decode(_STRING_OR_SPECIAL.sub(_python_spelling, text))
 
@@ -184,7 +185,3 @@ def _without_deep_values(raw: bytes) -> bytes:
 
 def _python_spelling(match: re.Match[str]) -> str:
     return _PYTHON_SPELLING.get(match.group(), match.group())
-
-
-def _parse_error(reason: str, offset: int) -> InternalError:
-    return InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")

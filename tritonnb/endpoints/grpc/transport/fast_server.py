@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
-import time
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator
@@ -23,11 +22,11 @@ from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.compression import compress
-from tritonnb.endpoints.endpoint import listen
+from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Serialized
+from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -84,12 +83,7 @@ class Http2Server:
             stream.finish()
         for connection in self.connections:
             connection.go_away()
-        deadline = time.monotonic() + drain
-        while any(connection.calls for connection in self.connections) and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-        for connection in list(self.connections):
-            connection.close()
-        await asyncio.sleep(0)
+        await close_connections(self.connections, lambda connection: bool(connection.calls), drain)
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> _Call:
         """Make the call of a new stream."""
@@ -252,7 +246,7 @@ class _Call:
         return False
 
     def _fail(self, error: TritonError) -> None:
-        self._finish(CODES[error.status], client_text(error))
+        self._finish(error.status.grpc, client_text(error))
 
     def _abort(self, code: int, text: str) -> None:
         """End the call with a status, and cancel its request."""

@@ -14,7 +14,7 @@ from grpc import aio
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
@@ -125,7 +125,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 def status_code(status: Status) -> grpc.StatusCode:
     """Return the status of gRPC for one of Triton, as grpcio has it."""
-    return _STATUS_CODES[CODES[status]]
+    return _STATUS_CODES[status.grpc]
 
 
 def _metadata(context: Context) -> dict[str, str]:

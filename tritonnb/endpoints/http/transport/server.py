@@ -8,14 +8,12 @@ sends a complete response with one write.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from typing import Any
 
 from tornado import httputil, web
 
 from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.endpoint import listen
+from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.http.transport.connection import Http1Connection, ServerDelegate
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
 
@@ -147,19 +145,10 @@ class HttpServer:
         self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await _until(lambda: not any(connection.busy for connection in self.connections), drain)
-        for connection in list(self.connections):
-            connection.close()
-        await asyncio.sleep(0)
+        await close_connections(self.connections, lambda connection: connection.busy, drain)
 
     def _sweep(self) -> None:
         now = self.loop.time()
         for connection in list(self.connections):
             connection.close_if_idle(now - self._idle_timeout, now - HEAD_TIMEOUT)
         self._sweeper = self.loop.call_later(min(_SWEEP, self._idle_timeout), self._sweep)
-
-
-async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
