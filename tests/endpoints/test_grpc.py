@@ -43,7 +43,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
     def start(*models: str, repository: Path = MODELS, grpc: GrpcOptions | None = None, **options: Any) -> Server:
         grpc = grpc or GrpcOptions()
-        options["grpc"] = grpc if grpc.needs_grpcio else replace(grpc, transport=request.param)
+        options["grpc"] = grpc if grpc.grpcio_options else replace(grpc, transport=request.param)
         served = {"model_control_mode": "explicit", "load_models": models or ("addsub",), "grpc_port": 0, **options}
         servers.append(Server(repository, port=0, **served))
         return servers[-1]

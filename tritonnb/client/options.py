@@ -126,8 +126,6 @@ class ConnectionOptions:
                 return response.read(), response.headers
         except urllib.error.HTTPError as error:
             raise _http_error(url, error.code, error.read()) from None
-        except TimeoutError:
-            raise UnavailableError(f"no response from {url} within {limit_s:g} s") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):

@@ -20,7 +20,7 @@ from google.protobuf import json_format
 from tritonnb.client.applied_config import split
 from tritonnb.client.array_requests import Outputs
 from tritonnb.client.options import ConnectionOptions, grpc_errors
-from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes, encode_bytes
+from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest
@@ -365,8 +365,8 @@ def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
     """Yield the name, datatype and shape of each input, and its bytes."""
     for tensor in request.inputs.values():
         array = np.ascontiguousarray(tensor.array)
-        content = encode_bytes(array) if tensor.datatype is BYTES else array.tobytes()
-        yield {"name": tensor.name, "datatype": tensor.datatype.name, "shape": list(array.shape)}, content
+        fields = {"name": tensor.name, "datatype": tensor.datatype.name, "shape": list(array.shape)}
+        yield fields, tensor.datatype.encode(array)
 
 
 def _array(datatype_name: str, shape: list[int], data: Any) -> npt.NDArray[Any]:

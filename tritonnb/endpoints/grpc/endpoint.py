@@ -26,8 +26,8 @@ class GrpcEndpoint(Endpoint):
             raise InvalidArgumentError(
                 f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}"
             )
-        if options.transport == "fast" and options.needs_grpcio:
+        if options.transport == "fast" and options.grpcio_options:
             names = " and ".join(options.grpcio_options)
             raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
-        use_grpcio = options.transport == "grpcio" or options.needs_grpcio
+        use_grpcio = options.transport == "grpcio" or options.grpcio_options
         super().__init__(host, (GrpcioServer if use_grpcio else Http2Server)(RpcDispatcher(engine, options), options))

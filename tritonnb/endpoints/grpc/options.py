@@ -120,8 +120,3 @@ class GrpcOptions:
         """The options that are set and that only grpcio's transport supports."""
         options = [option for option in fields(self) if option.name.startswith(_NEEDS_GRPCIO)]
         return [option.name for option in options if getattr(self, option.name) != option.default]
-
-    @property
-    def needs_grpcio(self) -> bool:
-        """True if an option is set that only grpcio's transport supports."""
-        return bool(self.grpcio_options)

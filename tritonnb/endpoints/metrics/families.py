@@ -20,6 +20,7 @@ from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.gpus import Gpus
 from tritonnb.endpoints.metrics.histograms import (
     DURATIONS,
+    Models,
     add_histogram,
     batch_families,
     histogram_settings,
@@ -91,7 +92,7 @@ def cache_families(cache: ResponseCache) -> Iterator[Metric]:
         yield _family(name, documentation, "gauge", [({}, value)])
 
 
-def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+def cached_model_families(models: Models) -> Iterator[Metric]:
     """Yield the families of the models that use the cache."""
     metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
     for served, labels in models:
@@ -200,7 +201,7 @@ class Families(Collector):
         except TritonError:  # it is being unloaded
             return HistogramSettings()
 
-    def _summaries(self, models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+    def _summaries(self, models: Models) -> Iterator[Metric]:
         cached = [(served, labels) for served, labels in models if served.uses_cache]
         for name, documentation in _SUMMARIES.items():
             # Triton does not measure the whole request where some of them come from the cache.
@@ -209,9 +210,7 @@ class Families(Collector):
         for name, documentation in _CACHE_SUMMARIES.items():
             yield self._summary(f"nv_{name}_summary_per_model", documentation, name, cached)
 
-    def _summary(
-        self, family: str, documentation: str, name: str, models: list[tuple[ServedModel, dict[str, str]]]
-    ) -> Metric:
+    def _summary(self, family: str, documentation: str, name: str, models: Models) -> Metric:
         now, quantiles = time.monotonic(), self._options.quantiles
         metric = Metric(family, documentation, "summary")
         for served, labels in models:
@@ -242,7 +241,7 @@ class Families(Collector):
             yield _family(name, documentation, kind, samples)
 
 
-def _counts(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+def _counts(models: Models) -> Iterator[Metric]:
     success, failure, rows, executions = (Metric(name, text, "counter") for name, text in _COUNTS.items())
     for served, labels in models:
         statistics = served.statistics
@@ -254,7 +253,7 @@ def _counts(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric
     yield from (success, failure, rows, executions)
 
 
-def _durations(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+def _durations(models: Models) -> Iterator[Metric]:
     for name, documentation in _DURATIONS.items():
         samples = [(labels, _nanoseconds(served.statistics, name) // 1000) for served, labels in models]
         yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)

@@ -240,18 +240,29 @@ class Fields:
             raise self._wrong(name, f"a number from {low:g} to {high:g}", value)
         return None if value is None else float(value)
 
-    def strings(self, name: str, most: int) -> list[str]:
+    def strings(self, name: str, least: int, most: int, default: str | None = None, failure: str = "") -> list[str]:
         """Return a string, or a list of strings.
+
+        Parameters
+        ----------
+        name : str
+        least, most : int
+            The number of strings.
+        default : str, optional
+            If the field is absent; by default there are no strings.
+        failure : str, optional
+            The text of an error about the strings.
 
         Raises
         ------
         OpenAiError
-            If it is neither, or has more than ``most`` strings.
+            If it is neither, or has another number of strings.
         """
-        value = self.value(name, (str, list), [])
+        value = self.value(name, (str, list), [] if default is None else default)
         values = [value] if isinstance(value, str) else value
-        if not all(isinstance(entry, str) for entry in values) or len(values) > most:
-            raise self._wrong(name, f"a string or an array of at most {most} strings", _type_name(value))
+        if not all(isinstance(entry, str) for entry in values) or not least <= len(values) <= most:
+            expected = f"a string or an array of at most {most} strings, got {_type_name(value)}"
+            raise OpenAiError(f"Invalid '{name}': expected {failure or expected}", name, code="invalid_value")
         return list(values)
 
     def _wrong(self, name: str, expected: str, got: object) -> OpenAiError:

@@ -99,12 +99,9 @@ class AccessRules:
         refusal = self.admission.refusal(path, header)
         if refusal is not None:
             raise OpenAiError(refusal[0], status=HTTPStatus.FORBIDDEN)
-        if self.api_key:
-            self._check_key(header("Authorization") or "")
-
-    def _check_key(self, authorization: str) -> None:
-        scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self.api_key.encode()):
+        scheme, _, key = (header("Authorization") or "").partition(" ")
+        is_bearer = scheme.lower() == "bearer"
+        if self.api_key and not (is_bearer and hmac.compare_digest(key.strip().encode(), self.api_key.encode())):
             raise OpenAiError(
                 "Incorrect API key provided: expected the header 'Authorization: Bearer KEY' with the server's key",
                 status=HTTPStatus.UNAUTHORIZED,

@@ -20,6 +20,7 @@ from tritonnb.endpoints.openai.fields import (
 
 _MOST_TOKENS = 2**31 - 1
 _SEED = 2**63
+_STRINGS = f"a string or an array of 1 to {MOST_PROMPTS} strings"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def read_completion(body: bytes, default_max_tokens: int) -> GenerationRequest:
         **_common(fields),
         logprobs=logprobs,
         sampling=sampling,
-        prompts=_prompts(fields),
+        prompts=fields.strings("prompt", 1, MOST_PROMPTS, "", f"{_STRINGS}, and no tokens"),
         echo=fields.value("echo", (bool,), False),
     )
 
@@ -113,7 +114,7 @@ def _common(fields: Fields) -> Json:
 
 
 def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> Json:
-    stop = fields.strings("stop", MOST_STOPS)
+    stop = fields.strings("stop", 0, MOST_STOPS)
     values = {
         "max_tokens": max_tokens,
         "temperature": fields.number("temperature", 0, 2),
@@ -125,18 +126,6 @@ def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> J
         "logprobs": logprobs,
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _prompts(fields: Fields) -> list[str]:
-    value = fields.value("prompt", (str, list), "")
-    prompts = [value] if isinstance(value, str) else value
-    if not prompts or not all(isinstance(prompt, str) for prompt in prompts) or len(prompts) > MOST_PROMPTS:
-        raise OpenAiError(
-            f"Invalid 'prompt': expected a string or an array of 1 to {MOST_PROMPTS} strings, and no tokens",
-            "prompt",
-            code="invalid_value",
-        )
-    return list(prompts)
 
 
 def _messages(fields: Fields) -> list[Json]:
@@ -198,14 +187,8 @@ def read_embedding(body: bytes) -> EmbeddingRequest:
         If it is invalid.
     """
     fields = Fields(body, EMBEDDING)
-    value = fields.required("input", (str, list))
-    texts = [value] if isinstance(value, str) else value
-    if not 0 < len(texts) <= MOST_PROMPTS or not all(isinstance(text, str) for text in texts):
-        raise OpenAiError(
-            f"Invalid 'input': expected a string or an array of 1 to {MOST_PROMPTS} strings; tokens are not supported",
-            "input",
-            code="invalid_value",
-        )
+    fields.required("input", (str, list))
+    texts = fields.strings("input", 1, MOST_PROMPTS, failure=f"{_STRINGS}; tokens are not supported")
     encoding = fields.value("encoding_format", (str,), "float")
     if encoding not in ("float", "base64"):
         raise OpenAiError(f"Invalid 'encoding_format': expected float or base64, got {encoding}", "encoding_format")

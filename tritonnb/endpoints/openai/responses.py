@@ -24,21 +24,29 @@ class ResponseForm(ABC):
             "model": asked.model,
         }
 
-    @abstractmethod
     def response(self, choices: Sequence[Choice]) -> Json:
         """Return the complete response."""
+        return {**self._head, "choices": [self._complete(choice) for choice in choices], **_usage(choices)}
 
     def first_chunks(self, count: int) -> list[Json]:
         """Return the chunks of a stream before the first text of each of ``count`` choices."""
         return []
 
-    @abstractmethod
     def chunk(self, delta: Choice) -> Json:
         """Return a chunk of a stream."""
+        return self._chunk(self._part(delta))
 
     def usage_chunk(self, choices: Sequence[Choice]) -> Json:
         """Return the chunk with the usage of the whole request, which has no choices."""
         return {**self._head, "choices": [], **_usage(choices)}
+
+    @abstractmethod
+    def _complete(self, choice: Choice) -> Json:
+        """Return a choice of the complete response."""
+
+    @abstractmethod
+    def _part(self, delta: Choice) -> Json:
+        """Return what a chunk adds to a choice."""
 
     def _chunk(self, choice: Json) -> Json:
         # With `stream_options.include_usage` every chunk has the field; all but the last one are null.
@@ -52,15 +60,7 @@ class CompletionForm(ResponseForm):
         super().__init__(asked, "cmpl", "text_completion")
         self._lengths: dict[int, int] = {}
 
-    def response(self, choices: Sequence[Choice]) -> Json:
-        """Return the complete response."""
-        return {**self._head, "choices": [self._choice(choice) for choice in choices], **_usage(choices)}
-
-    def chunk(self, delta: Choice) -> Json:
-        """Return a chunk of a stream."""
-        return self._chunk(self._choice(delta))
-
-    def _choice(self, choice: Choice) -> Json:
+    def _complete(self, choice: Choice) -> Json:
         offset = self._lengths.get(choice.index, 0)
         self._lengths[choice.index] = offset + len(choice.text)
         return {
@@ -70,6 +70,8 @@ class CompletionForm(ResponseForm):
             "finish_reason": choice.finish_reason,
         }
 
+    _part = _complete
+
 
 class ChatForm(ResponseForm):
     """Chat completions: ``chat.completion`` and ``chat.completion.chunk``."""
@@ -77,22 +79,16 @@ class ChatForm(ResponseForm):
     def __init__(self, asked: GenerationRequest) -> None:
         super().__init__(asked, "chatcmpl", "chat.completion.chunk" if asked.stream else "chat.completion")
 
-    def response(self, choices: Sequence[Choice]) -> Json:
-        """Return the complete response."""
-        written = [
-            self._choice(choice, message={"role": "assistant", "content": choice.text, "refusal": None})
-            for choice in choices
-        ]
-        return {**self._head, "choices": written, **_usage(choices)}
-
     def first_chunks(self, count: int) -> list[Json]:
         """Return the role of each choice."""
         role = {"role": "assistant", "content": "", "refusal": None}
         return [self._chunk(self._choice(Choice(index), delta=role)) for index in range(count)]
 
-    def chunk(self, delta: Choice) -> Json:
-        """Return a chunk of a stream."""
-        return self._chunk(self._choice(delta, delta={"content": delta.text} if delta.text else {}))
+    def _complete(self, choice: Choice) -> Json:
+        return self._choice(choice, message={"role": "assistant", "content": choice.text, "refusal": None})
+
+    def _part(self, delta: Choice) -> Json:
+        return self._choice(delta, delta={"content": delta.text} if delta.text else {})
 
     def _choice(self, choice: Choice, **content: Json) -> Json:
         logprobs = None if self._asked.logprobs is None else _chat_logprobs(choice, self._asked.logprobs)
