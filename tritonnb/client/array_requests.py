@@ -62,21 +62,6 @@ REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-def checked_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the `REQUEST_OPTIONS` of a request and convert NumPy scalars to Python's.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If a value is invalid.
-    """
-    for name, value in options.items():
-        is_valid, expected = REQUEST_OPTIONS[name]
-        if not is_valid(value):
-            raise InvalidArgumentError(f"model '{model}': {name}: expected {expected}, got {value!r}")
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-
-
 def request_of_call(
     spec: ModelSpec,
     version: int,
@@ -104,8 +89,12 @@ def request_of_call(
         got = type(inputs[0]).__name__ if len(inputs) == 1 else f"{len(inputs)} positional arguments"
         raise InvalidArgumentError(f"model '{spec.name}': expected a dict of inputs or the keywords {known}, got {got}")
     chosen = {name: keywords.pop(name) for name in REQUEST_OPTIONS.keys() & keywords.keys()}
-    if chosen:
-        chosen = checked_options(spec.name, chosen)
+    for name, value in chosen.items():
+        is_valid, expected = REQUEST_OPTIONS[name]
+        if not is_valid(value):
+            raise InvalidArgumentError(f"model '{spec.name}': {name}: expected {expected}, got {value!r}")
+        if isinstance(value, np.generic):
+            chosen[name] = value.item()
     return make_request(spec, version, *inputs, **keywords, **chosen)
 
 

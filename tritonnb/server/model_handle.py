@@ -70,14 +70,9 @@ class ModelHandle:
     _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: Server, name: str, version: int = -1) -> None:
-        self._server = server
+        self.server = server
         self.name = name
         self.version = version
-
-    @property
-    def server(self) -> Server:
-        """The server of the model."""
-        return self._server
 
     @with_parameters_of(make_request)
     def __call__(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
@@ -119,7 +114,7 @@ class ModelHandle:
         before the model has finished the execution. A Python model or a function gets them read-only, and fails if it
         writes to them. Other arrays are copied as usual.
         """
-        return self._single(infer(self._server.submitter, self._request(inputs, options)))
+        return self._single(infer(self.server.submitter, self._request(inputs, options)))
 
     @with_parameters_of(make_request)
     def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
@@ -159,7 +154,7 @@ class ModelHandle:
 
     async def _infer_async(self, request: InferRequest) -> Outputs:
         try:
-            return self._single(await infer_async(self._server.submitter, request))
+            return self._single(await infer_async(self.server.submitter, request))
         except TritonError as error:
             shorten_traceback(error)
             raise
@@ -173,12 +168,12 @@ class ModelHandle:
         inputs, **options
             As for `infer`.
         """
-        return infer(self._server.submitter, self._request(inputs, options))
+        return infer(self.server.submitter, self._request(inputs, options))
 
     @property
     def ready(self) -> bool:
         """True if the model is loaded and its instances are ready (``is_ready`` of a Python model)."""
-        return self._server.run(self._server.engine.model_ready(self.name, self.version))
+        return self.server.run(self.server.engine.model_ready(self.name, self.version))
 
     def metadata(self) -> ModelMetadata:
         """Return the model metadata of the v2 protocol.
@@ -188,7 +183,7 @@ class ModelHandle:
         dict
             ``name``, ``versions``, ``platform``, ``inputs``, ``outputs``.
         """
-        return self._server.call(self._server.engine.model_metadata, self.name, self.version)
+        return self.server.call(self.server.engine.model_metadata, self.name, self.version)
 
     def stats(self) -> StatisticsEntry:
         """Return the entry of this model (by default its latest version) in the statistics extension.
@@ -199,13 +194,13 @@ class ModelHandle:
             ``inference_count`` (rows), ``execution_count`` (batches), ``inference_stats`` and ``batch_stats``. Times
             are totals in nanoseconds (``ns``), with the number of occurrences (``count``).
         """
-        statistics = self._server.call(self._server.engine.statistics, self.name, self.version)
+        statistics = self.server.call(self.server.engine.statistics, self.name, self.version)
         return statistics["model_stats"][-1]
 
     @property
     def config(self) -> ConfigHandle:
         """The configuration of the model, to read, change and apply; all versions share it."""
-        return ConfigHandle(self._server, self.name)
+        return ConfigHandle(self.server, self.name)
 
     def reload(self) -> None:
         """Load the model again from its files; the old copy serves until the new one is ready.
@@ -219,7 +214,7 @@ class ModelHandle:
         ...     print(model.ready)
         True
         """
-        self._server.load(self.name, force=True)
+        self.server.load(self.name, force=True)
 
     def unload(self) -> None:
         """Stop accepting requests for the model, and free it when the accepted ones are answered.
@@ -232,7 +227,7 @@ class ModelHandle:
         ...     print(len(server))
         0
         """
-        self._server.unload(self.name)
+        self.server.unload(self.name)
 
     @property
     def served(self) -> ServedModel:
@@ -246,19 +241,19 @@ class ModelHandle:
         # Read without the event loop: a lookup in `ModelTable.get` is atomic, and its result does not change. A call
         # on the loop would take as long as an inference.
         try:
-            return self._server.engine.model(self.name, self.version)
+            return self.server.engine.model(self.name, self.version)
         except NotFoundError:
-            if self._server.alive:
+            if self.server.alive:
                 raise
-            raise UnavailableError(self._server.stopped_text) from None
+            raise UnavailableError(self.server.stopped_text) from None
 
     def running_config(self) -> pb.ModelConfig:
         """Return a copy of the running configuration."""
-        return copy.deepcopy(self._server.call(self._server.engine.model, self.name).config)
+        return copy.deepcopy(self.server.call(self.server.engine.model, self.name).config)
 
     def load_failure(self) -> str:
         """Return the reason why the model failed to load; empty if it is served."""
-        return self._server.call(self._server.engine.table.failure, self.name)
+        return self.server.call(self.server.engine.table.failure, self.name)
 
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """Return the configuration that the model would run; nothing is changed.
@@ -272,7 +267,7 @@ class ModelHandle:
         TritonError
             If the configuration is invalid.
         """
-        checked: pb.ModelConfig = self._server.run(self._server.engine.reconfiguration.check(self.name, config))
+        checked: pb.ModelConfig = self.server.run(self.server.engine.reconfiguration.check(self.name, config))
         return checked
 
     def _request(self, inputs: Sequence[Mapping[str, npt.ArrayLike] | None], options: dict[str, Any]) -> InferRequest:
@@ -287,39 +282,27 @@ class ModelHandle:
         return responses[0]
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
-
-    def _title(self) -> str:
-        if not self._server.alive:
-            return f"model '{self.name}' ({self._server.stopped_text})"
-        versions = self._server.call(self._server.engine.table.ready_versions, self.name)
+        if not self.server.alive:
+            return f"model '{self.name}' ({self.server.stopped_text})"
+        versions = self.server.call(self.server.engine.table.ready_versions, self.name)
         if self.version != -1:
             versions = [version for version in versions if version == self.version]
-        state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
-        return f"model '{self.name}' ({state})"
+        if not versions:
+            return f"model '{self.name}' (not ready: {self._reason()})"
+        metadata, stats = self.metadata(), self.stats()
+        state = f"version {', '.join(map(str, versions))}, READY"
+        lines = [f"model '{self.name}' ({state})", f"platform {metadata['platform']}"]
+        for kind, tensors in (("input", metadata["inputs"]), ("output", metadata["outputs"])):
+            lines += [f"{kind} {tensor['name']}: {tensor['datatype']} {tensor['shape']}" for tensor in tensors]
+        lines.append(f"{stats['inference_count']} rows in {stats['execution_count']} executions")
+        return "\n  ".join(lines)
 
     def _reason(self) -> str:
         """Return why the model is not ready: its load error, or the states of its versions."""
-        if failure := self._server.call(self._server.engine.table.failure, self.name):
+        if failure := self.server.call(self.server.engine.table.failure, self.name):
             return failure.rstrip(";\n")
-        rows = [row for row in self._server.index() if row["name"] == self.name]
+        rows = [row for row in self.server.index() if row["name"] == self.name]
         return ", ".join(row.get("reason") or row.get("state", "not loaded") for row in rows) or "not found"
-
-    def _lines(self) -> list[str]:
-        if not self._server.alive or not self._server.call(self._server.engine.is_loaded, self.name, self.version):
-            return []
-        metadata = self.metadata()
-        stats = self.stats()
-        tensors = [
-            f"{kind} {tensor['name']}: {tensor['datatype']} {tensor['shape']}"
-            for kind, described in (("input", metadata["inputs"]), ("output", metadata["outputs"]))
-            for tensor in described
-        ]
-        return [
-            f"platform {metadata['platform']}",
-            *tensors,
-            f"{stats['inference_count']} rows in {stats['execution_count']} executions",
-        ]
 
 
 async def _raise(error: TritonError) -> Outputs:
