@@ -97,8 +97,7 @@ class ListenOptions:
 
     def on_free_ports(self, others: Endpoints) -> ListenOptions:
         """Return the same options, with free ports instead of those that another server uses."""
-        endpoints = (others.http, others.grpc, others.metrics, others.openai)
-        used = {endpoint.port for endpoint in endpoints if endpoint is not None}
+        used = {endpoint.port for endpoint in others.started}
 
         def free(port: int | None) -> int | None:
             return 0 if port in used else port
@@ -130,7 +129,11 @@ class Endpoints:
         self.grpc: GrpcEndpoint | None = None
         self.metrics: MetricsEndpoint | None = None
         self.openai: OpenAiEndpoint | None = None
-        self._started: list[Endpoint] = []
+
+    @property
+    def started(self) -> list[Endpoint]:
+        """The endpoints that were started, even if they were stopped since."""
+        return [endpoint for endpoint in (self.http, self.grpc, self.metrics, self.openai) if endpoint is not None]
 
     async def start(self, engine: Engine, options: ListenOptions) -> None:
         """Listen on every port.
@@ -165,14 +168,11 @@ class Endpoints:
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
-        started, self._started = self._started, []
-        await asyncio.gather(*(endpoint.stop(drain) for endpoint in started))
+        await asyncio.gather(*(endpoint.stop(drain) for endpoint in self.started))
 
     async def stop_inference(self, drain: float) -> None:
         """Do the same, but keep publishing metrics."""
-        stopped = [endpoint for endpoint in self._started if endpoint is not self.metrics]
-        self._started = [endpoint for endpoint in self._started if endpoint is self.metrics]
-        await asyncio.gather(*(endpoint.stop(drain) for endpoint in stopped))
+        await asyncio.gather(*(endpoint.stop(drain) for endpoint in self.started if endpoint is not self.metrics))
 
     async def _listen(self, service: str, endpoint: E, ports: range | list[int]) -> E:
         host = endpoint.host
@@ -189,7 +189,6 @@ class Endpoints:
                 if getattr(error, "errno", None) != errno.EADDRINUSE:
                     raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from None
             else:
-                self._started.append(endpoint)
                 return endpoint
         if len(ports) == 1:
             raise PortTakenError(service, host, ports[0])

@@ -23,6 +23,7 @@ from tritonnb.endpoints.http.handlers.inference import InferenceHandler, Pending
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
 from tritonnb.endpoints.openai.generation import Generations, embedding_request, embeds, generates
 from tritonnb.endpoints.openai.requests import (
+    ROLES,
     EmbeddingRequest,
     GenerationRequest,
     read_chat,
@@ -34,8 +35,6 @@ from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.served_model import ServedModel
-
-_ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 _EVENTS = "text/event-stream; charset=utf-8"
 
@@ -61,7 +60,7 @@ def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
     Assistant:
     """
     if template is None:
-        return "".join(f"{_ROLES[message['role']]}: {message['content']}\n" for message in messages) + "Assistant:"
+        return "".join(f"{ROLES[message['role']]}: {message['content']}\n" for message in messages) + "Assistant:"
     try:
         return template.render(messages)
     except InvalidArgumentError as error:

@@ -20,6 +20,8 @@ from tritonnb.endpoints.openai.fields import (
 
 _MOST_TOKENS = 2**31 - 1
 _SEED = 2**63
+#: The roles of messages, with their names in a prompt without a chat template.
+ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 _STRINGS = f"a string or an array of 1 to {MOST_PROMPTS} strings"
 
 
@@ -136,9 +138,8 @@ def _messages(fields: Fields) -> list[Json]:
 
 
 def _message(message: object, where: str) -> Json:
-    roles = ("developer", "system", "user", "assistant", "tool")
-    if not isinstance(message, dict) or message.get("role") not in roles:
-        raise OpenAiError(f"Invalid '{where}': expected an object with a role of {', '.join(roles)}", where)
+    if not isinstance(message, dict) or message.get("role") not in tuple(ROLES):
+        raise OpenAiError(f"Invalid '{where}': expected an object with a role of {', '.join(ROLES)}", where)
     if message.get("tool_calls") or message.get("audio"):
         raise OpenAiError(f"Invalid '{where}': expected text, got tool calls or audio", where)
     return {**message, "content": _content(message.get("content"), f"{where}.content")}

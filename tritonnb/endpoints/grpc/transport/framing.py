@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Protocol
 
 from hpack import Decoder
+from hpack.hpack import encode_integer
 
 from tritonnb.endpoints.caches import BoundedCache
 
@@ -202,15 +203,7 @@ def literal(name: str, value: bytes) -> bytes:
 
 
 def _string(value: bytes) -> bytes:
-    length = len(value)
-    if length < 127:
-        return bytes([length]) + value
-    encoded, length = bytearray([127]), length - 127
-    while length >= 128:
-        encoded.append(length % 128 + 128)
-        length //= 128
-    encoded.append(length)
-    return bytes(encoded) + value
+    return bytes(encode_integer(len(value), 7)) + value
 
 
 class Sender:

@@ -53,7 +53,8 @@ class Handler(web.RequestHandler):
         """Respond with the exception that was raised (Tornado's interface)."""
         error = details.get("exc_info", (None, None, None))[1]
         if isinstance(error, TritonError):
-            self.fail(error)
+            self.set_status(error.status.http)
+            self.finish(error_body(client_text(error)))
             return
         self.set_status(status_code, _REASONS.get(status_code))
         texts = {404: "Not Found", 405: "Method Not Allowed"}
@@ -63,11 +64,6 @@ class Handler(web.RequestHandler):
         """Log exceptions, except Triton errors, which are responses (Tornado's interface)."""
         if not isinstance(error, (TritonError, web.HTTPError)):
             super().log_exception(kind, error, trace)
-
-    def fail(self, error: TritonError) -> None:
-        """Respond with an error."""
-        self.set_status(error.status.http)
-        self.finish(error_body(client_text(error)))
 
     def respond_json(self, value: object) -> None:
         """Respond with JSON."""
