@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Respond
+from tritonnb.core.messages import InferRequest, InferResponse, Respond, discard_response
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
@@ -46,12 +46,13 @@ class PendingRequests:
         TritonError
             If one is rejected; the others are cancelled.
         """
-        try:
-            for request in self.requests:
+        for request in self.requests:
+            try:
                 self._served.submit(request, trace())
-        except TritonError:
-            self.cancel()
-            raise
+            except TritonError:
+                request.respond = discard_response  # breaks the reference cycle
+                self.cancel()
+                raise
 
     def cancel(self) -> None:
         """Cancel the requests that are not complete."""
@@ -85,6 +86,7 @@ class PendingRequests:
         index = self._indexes[request]
         if response.final:
             del self._indexes[request]
+            request.respond = discard_response  # breaks the reference cycle
         self._responses.put_nowait((index, response))
 
 
