@@ -45,7 +45,7 @@ class ResponseForm(ABC):
         """Return a choice of the complete response."""
 
     @abstractmethod
-    def _part(self, delta: Choice) -> Json:
+    def _part(self, choice: Choice) -> Json:
         """Return what a chunk adds to a choice."""
 
     def _chunk(self, choice: Json) -> Json:
@@ -87,8 +87,8 @@ class ChatForm(ResponseForm):
     def _complete(self, choice: Choice) -> Json:
         return self._choice(choice, message={"role": "assistant", "content": choice.text, "refusal": None})
 
-    def _part(self, delta: Choice) -> Json:
-        return self._choice(delta, delta={"content": delta.text} if delta.text else {})
+    def _part(self, choice: Choice) -> Json:
+        return self._choice(choice, delta={"content": choice.text} if choice.text else {})
 
     def _choice(self, choice: Choice, **content: Json) -> Json:
         logprobs = None if self._asked.logprobs is None else _chat_logprobs(choice, self._asked.logprobs)
