@@ -52,19 +52,18 @@ def run(options: argparse.Namespace) -> int:
         return 1
     if isinstance(server, ScaledServer):
         return _run_scaled(server, options, arguments, signals)
-    return _run(server, options, signals)
+    return _run(server, signals)
 
 
-def _run(server: Server, options: argparse.Namespace, signals: socket.socket) -> int:
+def _run(server: Server, signals: socket.socket) -> int:
     _relax_garbage_collector()
-    if server.endpoints.http is not None:
-        logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
-    others = {
+    services = {
+        "HTTPService": server.endpoints.http,
         "GRPCInferenceService": server.endpoints.grpc,
         "Metrics Service": server.endpoints.metrics,
         "OpenAI Service": server.endpoints.openai,
     }
-    for name, endpoint in others.items():
+    for name, endpoint in services.items():
         if endpoint is not None:
             logger.info("Started %s at %s:%d", name, endpoint.host, endpoint.port)
     signals.recv(1)

@@ -145,14 +145,12 @@ class Families(Collector):
             psutil.cpu_percent()  # the first scrape covers the time since now
         self._gpus = Gpus() if options.gpu else None
         self._latencies = Latencies(self._histogram_settings)
-        self._measures_latencies = options.summary_latencies or options.histogram_latencies
-        if self._measures_latencies:
+        if options.summary_latencies or options.histogram_latencies:
             engine.stream.attach(self._latencies.fold)
 
     def close(self) -> None:
         """Stop measuring latencies."""
-        if self._measures_latencies:
-            self._engine.stream.detach(self._latencies.fold)
+        self._engine.stream.detach(self._latencies.fold)
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families, in Triton's order."""
