@@ -143,9 +143,9 @@ class InferStream:
             try:
                 message = pb.ModelStreamInferResponse(infer_response=inference.response_message(response))
             except Exception as raised:
-                error = as_triton_error(raised)
+                error = strip_traceback(as_triton_error(raised))  # else it would refer to this frame
                 if self._ends_on_error:
-                    return strip_traceback(error)
+                    return error
                 message = pb.ModelStreamInferResponse(error_message=error.message)
                 _identify(message.infer_response, request)
         message.infer_response.parameters[_FINAL].bool_param = response.final
