@@ -30,55 +30,6 @@ from tritonnb.model_config.to_json import config_to_json
 logger = logging.getLogger("tritonnb.native")
 
 
-class NativeModelObject:
-    """A ``TRITONBACKEND_Model`` of the shim.
-
-    Parameters
-    ----------
-    backend : int or None
-        The handle of the backend; None for a model that only a batching library sees.
-    context : ModelContext
-    auto_complete : bool, optional
-        Whether the backend may change the configuration.
-
-    Attributes
-    ----------
-    handle : int
-    """
-
-    def __init__(self, backend: int | None, context: ModelContext, auto_complete: bool = False) -> None:
-        self._library = library.load_shim()
-        self._name = context.name
-        self._initialized = False
-        config = context.config
-        self.handle: int = self._library.tnb_model_new(
-            backend,
-            context.name.encode(),
-            context.version,
-            str(context.directory).encode(),
-            config_to_json(config).encode(),
-            auto_complete,
-            config.model_transaction_policy.decoupled,
-        )
-        for state in config.sequence_batching.state:
-            self._library.tnb_model_add_state(self.handle, state.output_name.encode())
-
-    def initialize(self) -> None:
-        """Call ``TRITONBACKEND_ModelInitialize``."""
-        library.check(self._library.tnb_model_initialize(self.handle))
-        self._initialized = True
-
-    def config(self) -> str:
-        """Return the configuration as JSON, with the backend's changes."""
-        text: bytes = self._library.tnb_model_config(self.handle)
-        return text.decode(errors="surrogateescape")
-
-    def finalize(self) -> None:
-        """Call ``TRITONBACKEND_ModelFinalize``, if the model was initialised, and free the object."""
-        error = self._library.tnb_model_finalize(self.handle, self._initialized)
-        log_error(error, f"finalizing model '{self._name}' failed")
-
-
 def log_error(error: int | None, what: str) -> None:
     """Log the error that a function of the shim has returned, if it has; the error is deleted."""
     if error is not None:
@@ -109,7 +60,6 @@ class NativeBackend(Backend):
     def __init__(self, path: Path | str, name: str) -> None:
         self._path = Path(path)
         self._name = name
-        self._handle: int | None = None
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Load the library, and call its ``TRITONBACKEND_Initialize``."""
@@ -118,7 +68,7 @@ class NativeBackend(Backend):
         log_messages.refresh_levels()
         config = json.dumps({"cmdline": {**_DEFAULT_SETTINGS, **settings}})
         try:
-            self._handle = library.created(
+            self._handle: int | None = library.created(
                 self._library.tnb_backend_open,
                 self._name.encode(),
                 library.unique_path(self._path).encode(),
@@ -136,83 +86,109 @@ class NativeBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Initialise the model, read the configuration that it set, and finalise it."""
-        model = NativeModelObject(self._require_handle(), context, auto_complete=True)
-        try:
-            model.initialize()
-            completed = model.config()
-        finally:
-            model.finalize()
+        model = NativeModel(context, self._handle, auto_complete=True)
+        model.initialize()
+        completed = model.config()
+        model.finalize()
         return merge_completed(context.config, parse_json(completed)) or context.config
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create a model; ``TRITONBACKEND_ModelInitialize`` is called next."""
-        return NativeModel(context, self._require_handle())
+        return NativeModel(context, self._handle)
 
     def finalize(self) -> None:
         """Call ``TRITONBACKEND_Finalize``; the library stays in memory."""
-        if self._handle is not None:
-            log_error(self._library.tnb_backend_close(self._handle), f"finalizing backend '{self._name}' failed")
-            log_messages.release()
-
-    def _require_handle(self) -> int:
-        assert self._handle is not None
-        return self._handle
+        log_error(self._library.tnb_backend_close(self._handle), f"finalizing backend '{self._name}' failed")
+        log_messages.release()
 
 
 class NativeModel(BackendModel):
-    """A model of a native backend."""
+    """A model of a native backend: a ``TRITONBACKEND_Model`` of the shim.
 
-    def __init__(self, context: ModelContext, backend: int) -> None:
+    Parameters
+    ----------
+    context : ModelContext
+    backend : int or None
+        The handle of the backend; None for a model that only a batching library sees.
+    auto_complete : bool, optional
+        Whether the backend may change the configuration.
+
+    Attributes
+    ----------
+    handle : int
+    pending : dict of int to NativeBatch
+        The batches that the backend has, by the tokens of their requests.
+    """
+
+    def __init__(self, context: ModelContext, backend: int | None, auto_complete: bool = False) -> None:
         super().__init__(context)
-        self.parallel_instances = library.load_shim().tnb_backend_loads_in_parallel(backend)
-        self._model = NativeModelObject(backend, context)
-        self._pending: dict[int, NativeBatch] = {}
+        self._library = library.load_shim()
+        if backend is not None:
+            self.parallel_instances = self._library.tnb_backend_loads_in_parallel(backend)
+        self.pending: dict[int, NativeBatch] = {}
         self._events: EventThread | None = None
+        config = context.config
+        self.handle: int = self._library.tnb_model_new(
+            backend,
+            context.name.encode(),
+            context.version,
+            str(context.directory).encode(),
+            config_to_json(config).encode(),
+            auto_complete,
+            config.model_transaction_policy.decoupled,
+        )
+        for state in config.sequence_batching.state:
+            self._library.tnb_model_add_state(self.handle, state.output_name.encode())
 
     def initialize(self) -> None:
         """Call ``TRITONBACKEND_ModelInitialize``."""
         try:
-            self._model.initialize()
+            library.check(self._library.tnb_model_initialize(self.handle))
         except BaseException:
-            self._model.finalize()
+            self.finalize()
             raise
-        self._events = EventThread(self._model.handle, self._handle_event, f"{self.context.name} events")
+        self._events = EventThread(self.handle, self._handle_event, f"{self.context.name} events")
+
+    def config(self) -> str:
+        """Return the configuration as JSON, with the backend's changes."""
+        text: bytes = self._library.tnb_model_config(self.handle)
+        return text.decode(errors="surrogateescape")
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
-        return NativeInstance(self.context, spec, self._model.handle, self._pending)
+        return NativeInstance(self, spec)
 
     def finalize(self) -> None:
-        """Call ``TRITONBACKEND_ModelFinalize``."""
+        """Call ``TRITONBACKEND_ModelFinalize``, if the model was initialised, and free the object."""
         if self._events is not None:
             self._events.stop()
-        self._model.finalize()
+        error = self._library.tnb_model_finalize(self.handle, self._events is not None)
+        log_error(error, f"finalizing model '{self.context.name}' failed")
 
     def _handle_event(self, event: library.Event) -> None:
-        batch = self._pending.get(event.token)
+        batch = self.pending.get(event.token)
         if batch is not None:
             batch.handle(event)
         elif event.kind == library.RESPONSE:
-            library.load_shim().tnb_response_free(event.response)
+            self._library.tnb_response_free(event.response)
 
 
 class NativeInstance(BackendModelInstance):
     """An instance of a model of a native backend."""
 
-    def __init__(self, context: ModelContext, spec: InstanceSpec, model: int, pending: dict[int, NativeBatch]) -> None:
-        self._context = context
-        self._spec = spec
+    def __init__(self, model: NativeModel, spec: InstanceSpec) -> None:
         self._model = model
-        self._pending = pending
+        self._spec = spec
         self._library = library.load_shim()
-        self._tensors = ModelSpec.from_config(context.config)
-        self._decoupled = bool(context.config.model_transaction_policy.decoupled)
+        config = model.context.config
+        self._tensors = ModelSpec.from_config(config)
+        self._decoupled = bool(config.model_transaction_policy.decoupled)
 
     def initialize(self) -> None:
         """Call ``TRITONBACKEND_ModelInstanceInitialize``."""
         spec = self._spec
         self._handle: int = self._library.tnb_instance_new(
-            self._model,
+            self._model.handle,
             spec.name.encode(),
             library.INSTANCE_KINDS.index(spec.kind),
             spec.device_id,
@@ -228,8 +204,8 @@ class NativeInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         """Call ``TRITONBACKEND_ModelInstanceExecute``, without the interpreter lock."""
         log_messages.refresh_levels()
-        batch = NativeBatch(execution, self._tensors, self._pending, self._decoupled)
-        handles = [batch.add(self._model, index) for index in range(len(execution.requests))]
+        batch = NativeBatch(execution, self._tensors, self._model.pending, self._decoupled)
+        handles = [batch.add(self._model.handle, index) for index in range(len(execution.requests))]
         statistics = library.BatchStatistics()
         error = self._library.tnb_instance_execute(
             self._handle, (ctypes.c_void_p * len(handles))(*handles), len(handles), ctypes.byref(statistics)

@@ -55,8 +55,8 @@ def shim_sources() -> list[Path]:
     return sorted([*(_NATIVE / "shim").glob("*.cc"), *(_NATIVE / "shim").glob("*.h"), *INCLUDE.rglob("*.h")])
 
 
-def compile_shim(output: Path, flags: Sequence[str] = ()) -> str:
-    """Compile the shim; return the compiler's warnings.
+def compile_shim(output: Path) -> None:
+    """Compile the shim.
 
     Raises
     ------
@@ -64,8 +64,8 @@ def compile_shim(output: Path, flags: Sequence[str] = ()) -> str:
         If that fails.
     """
     sources = [source for source in shim_sources() if source.suffix == ".cc"]
-    options = ("-fvisibility=hidden", f"-Wl,-soname,{SHIM}", *flags)
-    return compile_library(sources, output, options, ("-ldl", "-pthread"))
+    options = ("-fvisibility=hidden", f"-Wl,-soname,{SHIM}")
+    compile_library(sources, output, options, ("-ldl", "-pthread"))
 
 
 def compile_library(

@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.native import library
-from tritonnb.backends.native.backend import NativeModelObject, log_error
+from tritonnb.backends.native.backend import NativeModel, log_error
 from tritonnb.backends.native.events import log_messages
 from tritonnb.backends.native.tensors import write_request
 from tritonnb.model_config.schema import ModelSpec
@@ -33,7 +33,7 @@ def open_strategy(path: Path, context: ModelContext) -> NativeStrategy | None:
     with contextlib.ExitStack() as cleanup:
         log_messages.acquire()
         cleanup.callback(log_messages.release)
-        model = NativeModelObject(None, context)
+        model = NativeModel(context, None)
         cleanup.callback(model.finalize)
         handle = library.created(shim.tnb_strategy_open, library.unique_path(path).encode(), model.handle)
         return None if handle is None else NativeStrategy(handle, model.handle, context, cleanup.pop_all())
