@@ -10,7 +10,6 @@ import copy
 import functools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,9 +67,12 @@ _REMOVED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class FilOptions:
     """The parameters of a model.
+
+    Parameters
+    ----------
+    context : ModelContext
 
     Attributes
     ----------
@@ -82,32 +84,22 @@ class FilOptions:
         The probability above which a binary classifier outputs 1.
     threads : int
         ``cpu_nthread``: the threads of one execution; -1 for one on each core.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a parameter has an invalid value, or ``is_classifier`` is missing.
     """
 
-    is_classifier: bool
-    predict_proba: bool
-    threshold: float
-    threads: int
-
-    @classmethod
-    def from_context(cls, context: ModelContext) -> FilOptions:
-        """Read the parameters.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If one has an invalid value, or ``is_classifier`` is missing.
-        """
+    def __init__(self, context: ModelContext) -> None:
         parameters = context.parameters
         name = "is_classifier" if "output_class" not in parameters else "output_class"
         if name not in parameters:
             raise InvalidArgumentError(f"Required parameter {name} not found in config")
-        return cls(
-            is_classifier=boolean_parameter(context, name, False),
-            predict_proba=boolean_parameter(context, "predict_proba", False),
-            threshold=read_parameter(context, "threshold", 0.5, float, "a number"),
-            threads=integer_parameter(context, "cpu_nthread", DEFAULT_THREADS),
-        )
+        self.is_classifier = boolean_parameter(context, name, False)
+        self.predict_proba = boolean_parameter(context, "predict_proba", False)
+        self.threshold = read_parameter(context, "threshold", 0.5, float, "a number")
+        self.threads = integer_parameter(context, "cpu_nthread", DEFAULT_THREADS)
 
     def output_sizes(self, classes: int) -> tuple[int, ...]:
         """Return the sizes that the output may have for a number of classes; 1 for regression and two classes."""
@@ -160,7 +152,7 @@ class FilBackend(Backend):
         config = copy.deepcopy(context.config)
         if config.input and config.output:
             return config
-        model, options = load_trees(context), FilOptions.from_context(context)
+        model, options = load_trees(context), FilOptions(context)
         size = options.output_sizes(_field(model, "num_class"))[0]
         complete_config(
             config,
@@ -187,7 +179,7 @@ class FilModel(BackendModel):
                 advice = f"; use '{replacement}' instead" if replacement else ""
                 logger.warning("model '%s': parameter '%s' was removed from Triton%s", context.name, name, advice)
         self.spec = ModelSpec.from_config(context.config)
-        self.options = FilOptions.from_context(context)
+        self.options = FilOptions(context)
         self.trees = load_trees(context)
         self.classes = _field(self.trees, "num_class")
         _check_config(context, self.spec, self.trees.num_feature, self.options.output_sizes(self.classes))

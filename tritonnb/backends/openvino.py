@@ -67,7 +67,7 @@ class OpenVinoModel(BackendModel):
         """Read the file, check the configuration against it, and compile it."""
         context = self.context
         self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
-        self.options = OpenVinoOptions.from_context(context)
+        self.options = OpenVinoOptions(context)
         _check_config(context)
         properties = device_properties(context)
         core = ov.Core()

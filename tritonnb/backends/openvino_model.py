@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import openvino as ov
@@ -25,16 +24,20 @@ _ELEMENTS = {datatype: ov.Type(datatype.numpy) for datatype in DATATYPES if data
 _DATATYPES = {element.get_type_name(): datatype for datatype, element in _ELEMENTS.items()}
 
 
-@dataclass(frozen=True, slots=True)
 class OpenVinoOptions:
-    """The parameters that do not belong to a device.
+    """The parameters of a model that do not belong to a device; as on Triton, every value other than YES means no.
+
+    Parameters
+    ----------
+    context : ModelContext
 
     Attributes
     ----------
-    static_batch_size : bool
-        ``SKIP_OV_DYNAMIC_BATCHSIZE``: the model is compiled for batches of ``max_batch_size`` rows only.
     batch_padding : bool
         ``ENABLE_BATCH_PADDING``: batches are padded with zeros to ``max_batch_size`` rows.
+    has_fixed_batch_size : bool
+        The model is compiled for batches of ``max_batch_size`` rows only: with ``SKIP_OV_DYNAMIC_BATCHSIZE``, or when
+        batches are padded.
     reshape : bool
         ``RESHAPE_IO_LAYERS``: the inputs of the model get the dims of the configuration.
     device : str
@@ -43,28 +46,14 @@ class OpenVinoOptions:
         ``CPU_EXTENSION_PATH``, empty without.
     """
 
-    static_batch_size: bool
-    batch_padding: bool
-    reshape: bool
-    device: str
-    extension: str
-
-    @property
-    def has_fixed_batch_size(self) -> bool:
-        """True if the model is compiled for batches of ``max_batch_size`` rows."""
-        return self.static_batch_size or self.batch_padding
-
-    @classmethod
-    def from_context(cls, context: ModelContext) -> OpenVinoOptions:
-        """Read the parameters of a model; as on Triton, every value other than YES means no."""
+    def __init__(self, context: ModelContext) -> None:
         parameters = context.parameters
-        return cls(
-            static_batch_size=parameters.get("SKIP_OV_DYNAMIC_BATCHSIZE", "").lower() == "yes",
-            batch_padding=parameters.get("ENABLE_BATCH_PADDING", "").lower() == "yes",
-            reshape=parameters.get("RESHAPE_IO_LAYERS", "").lower() == "yes",
-            device=parameters.get("TARGET_DEVICE", "").upper() or "CPU",
-            extension=parameters.get("CPU_EXTENSION_PATH", ""),
-        )
+        is_static = parameters.get("SKIP_OV_DYNAMIC_BATCHSIZE", "").lower() == "yes"
+        self.batch_padding = parameters.get("ENABLE_BATCH_PADDING", "").lower() == "yes"
+        self.has_fixed_batch_size = is_static or self.batch_padding
+        self.reshape = parameters.get("RESHAPE_IO_LAYERS", "").lower() == "yes"
+        self.device = parameters.get("TARGET_DEVICE", "").upper() or "CPU"
+        self.extension = parameters.get("CPU_EXTENSION_PATH", "")
 
 
 #: The parameters that are properties of a device: a pattern of the values in upper case, and its description.
