@@ -330,8 +330,8 @@ class Backend(ABC):
         Returns
         -------
         inference.ModelConfig or None
-            A completed copy of ``context.config``. None, the default, if the backend cannot complete configurations:
-            the model then needs a complete *config.pbtxt*.
+            The completed configuration; ``context.config`` is a copy and may be changed. None, the default, if the
+            backend cannot complete configurations: the model then needs a complete *config.pbtxt*.
 
         Raises
         ------

@@ -6,7 +6,6 @@ CPU. The input has the name ``input__0``, the output ``output__0``; both are FP3
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 from collections.abc import Callable
@@ -149,7 +148,7 @@ class FilBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching, which every tree model supports."""
-        config = copy.deepcopy(context.config)
+        config = context.config
         if config.input and config.output:
             return config
         model, options = load_trees(context), FilOptions(context)

@@ -7,7 +7,6 @@ strings; on the CPU, the session takes and returns NumPy arrays.
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -154,7 +153,7 @@ class OnnxRuntimeBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Add the tensors, and batching if the first dimension of every tensor is variable."""
-        config = copy.deepcopy(context.config)
+        config = context.config
         if config.input and config.output:
             return config
         path = find_model_file(context, MODEL_FILE, in_directory=True)

@@ -7,7 +7,6 @@ follow Triton's OpenVINO backend. The instances of a model share one compiled mo
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy.typing as npt
@@ -40,7 +39,7 @@ class OpenVinoBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching if the layouts of all tensors in the file name a batch dimension."""
-        config = copy.deepcopy(context.config)
+        config = context.config
         model = read_model(ov.Core(), context)
         has_batch = has_batch_layout(model)
         complete_config(

@@ -6,7 +6,6 @@ Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +56,7 @@ class TensorFlowBackend(Backend):
 
         None for a GraphDef, which does not list its inputs and outputs.
         """
-        config = copy.deepcopy(context.config)
+        config = context.config
         if check_platform(context) != SAVED_MODEL:
             return None
         tensors = read_signature(context)

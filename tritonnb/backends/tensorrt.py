@@ -7,7 +7,6 @@ instance group names; no CUDA graphs; and no tensors whose shape depends on valu
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -60,7 +59,7 @@ class TensorRtBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors of the engine, and batching up to the limit of its profile if it has a batch dimension."""
-        config = copy.deepcopy(context.config)
+        config = context.config
         if config.input and config.output:
             return config
         engine = self.read(context)
