@@ -83,10 +83,6 @@ def _counts(shapes: Shapes) -> npt.NDArray[np.generic]:
     return np.array([np.prod(shape, dtype=np.int64) for shape in shapes])
 
 
-def _accumulated_with_zero(shapes: Shapes) -> npt.NDArray[np.generic]:
-    return np.concatenate([[0], np.cumsum(_counts(shapes))])
-
-
 def _item_shapes(shapes: Shapes) -> npt.NDArray[np.generic]:
     """Return the shape without the batch dimension, for each row of the batch."""
     return np.array([shape[1:] for shape in shapes for _ in range(shape[0])])
@@ -95,7 +91,7 @@ def _item_shapes(shapes: Shapes) -> npt.NDArray[np.generic]:
 _VALUES: Mapping[int, Callable[[Shapes], npt.NDArray[np.generic]]] = {
     Kind.BATCH_ELEMENT_COUNT: _counts,
     Kind.BATCH_ACCUMULATED_ELEMENT_COUNT: lambda shapes: np.cumsum(_counts(shapes)),
-    Kind.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO: _accumulated_with_zero,
+    Kind.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO: lambda shapes: np.cumsum([0, *_counts(shapes)]),
     # Only the shape of this input has a meaning.
     Kind.BATCH_MAX_ELEMENT_COUNT_AS_SHAPE: lambda shapes: np.zeros(int(_counts(shapes).max(initial=0))),
     Kind.BATCH_ITEM_SHAPE: _item_shapes,

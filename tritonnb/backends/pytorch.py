@@ -166,7 +166,11 @@ class TorchInstance(BackendModelInstance):
         for name, array in arrays.items():
             if array.dtype.kind == "O":
                 arrays[name] = decode_strings(execution, name, array)
-        with self._modes():
+        with (
+            torch.inference_mode() if self._model.inference_mode else torch.no_grad(),
+            torch.jit.optimized_execution(self._model.optimized),  # type: ignore[attr-defined]
+            contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream),
+        ):
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             tensors |= self._states.gather(execution)
             self._synchronize()
@@ -197,14 +201,6 @@ class TorchInstance(BackendModelInstance):
             if argument.required and name not in tensors:
                 raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
         return self._module(**{self._arguments[name].name: tensor for name, tensor in tensors.items()})
-
-    def _modes(self) -> contextlib.ExitStack:
-        stack = contextlib.ExitStack()
-        stack.enter_context(torch.inference_mode() if self._model.inference_mode else torch.no_grad())
-        stack.enter_context(torch.jit.optimized_execution(self._model.optimized))  # type: ignore[attr-defined]
-        if self._stream is not None:
-            stack.enter_context(torch.cuda.stream(self._stream))
-        return stack
 
     def _to_device(self, name: str, array: npt.NDArray[np.generic]) -> _Value:
         if array.dtype.kind == "O":

@@ -187,13 +187,15 @@ class NativeInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Call ``TRITONBACKEND_ModelInstanceInitialize``."""
         spec = self._spec
+        # The name of the host policy of an instance without a configured one.
+        policy = {"KIND_GPU": f"gpu_{spec.device_id}", "KIND_MODEL": "model"}.get(spec.kind, "cpu")
         self._handle: int = self._library.tnb_instance_new(
             self._model.handle,
             spec.name.encode(),
             library.INSTANCE_KINDS.index(spec.kind),
             spec.device_id,
             spec.passive,
-            json.dumps({_host_policy(spec): {}}).encode(),
+            json.dumps({policy: {}}).encode(),
         )
         try:
             library.check(self._library.tnb_instance_initialize(self._handle))
@@ -242,8 +244,3 @@ class NativeInstance(BackendModelInstance):
         """Call ``TRITONBACKEND_ModelInstanceFinalize``."""
         error = self._library.tnb_instance_finalize(self._handle, True)
         log_error(error, f"finalizing instance '{self._spec.name}' failed")
-
-
-def _host_policy(spec: InstanceSpec) -> str:
-    """Return the name of the host policy of an instance without a configured one."""
-    return {"KIND_GPU": f"gpu_{spec.device_id}", "KIND_MODEL": "model"}.get(spec.kind, "cpu")

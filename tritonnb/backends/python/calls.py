@@ -115,7 +115,10 @@ class BlsCall:
 
     def _receive(self, request: InferRequest, response: InferResponse) -> None:
         """Store a response; called on the server's event loop."""
-        received = from_core_response(response, self._error_message(request, response.error))
+        message = None
+        if response.error is not None and request.accepted_by is None:  # otherwise it is the model's own error
+            message = f"Model {self._model_name} - Error when running inference: {response.error.message}"
+        received = from_core_response(response, message)
         if response.final:
             request.respond = discard_response  # so that no reference cycle keeps its tensors
         with self._condition:
@@ -125,12 +128,6 @@ class BlsCall:
             waiter, self._waiter = self._waiter, None
         if waiter is not None and waiter.set_running_or_notify_cancel():
             waiter.set_result(received)
-
-    def _error_message(self, request: InferRequest, error: TritonError | None) -> str | None:
-        """Return the error text if no model accepted the request; None to keep the model's own error."""
-        if error is None or request.accepted_by is not None:
-            return None
-        return f"Model {self._model_name} - Error when running inference: {error.message}"
 
 
 def _find_error(request: InferRequest) -> TritonError | None:

@@ -15,8 +15,8 @@ from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor, discard_response
 
-#: Sends a response: the number of the batch, the index of the request, the response.
-Send = Callable[[int, int, InferResponse], None]
+#: Sends a response: the number of the batch, the index of the request, the request, the response.
+Send = Callable[[int, int, InferRequest, InferResponse], None]
 
 
 class ChildExecution(Execution):
@@ -69,18 +69,12 @@ class ChildExecution(Execution):
     def sender(self, index: int) -> ResponseSender:
         """Return the response sender of request ``index``."""
         if index not in self.senders:
-            self.senders[index] = ResponseSender(self.requests[index], functools.partial(self._deliver_from, index))
+            send = functools.partial(self._send, self.number, index)
+            self.senders[index] = ResponseSender(self.requests[index], send)
         return self.senders[index]
-
-    def _deliver_from(self, index: int, request: InferRequest, response: InferResponse) -> None:
-        self._send(self.number, index, response)
 
     def _update(self, index: int, state: Tensor) -> None:
         self.updates.append([index, self.packer.add(state)])
-
-    def used_senders(self, is_decoupled: bool) -> list[int]:
-        """Return the requests whose response senders the model has used, or may use later."""
-        return list(range(len(self.requests))) if is_decoupled else sorted(self.senders)
 
     def result(self, senders: list[int]) -> list[Any]:
         """Return the result as a part of a message; its tensors are in `packer`."""

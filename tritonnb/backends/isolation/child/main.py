@@ -176,8 +176,10 @@ class Child:
         except BaseException as raised:  # even SystemExit: it ends the batch, not the process
             error = self._failures.convert(raised, execution)
         encoded = None if error is None else encode_error(error)
-        senders = execution.used_senders(self._is_decoupled and error is None)
-        for index in range(len(execution.requests)):
+        indices = range(len(execution.requests))
+        # Those that the model has used, or may use later.
+        senders = list(indices) if self._is_decoupled and error is None else sorted(execution.senders)
+        for index in indices:
             if index not in senders or execution.sender(index).closed:
                 self._requests.pop((number, index), None)
         result, packer, is_shared = execution.result(senders), execution.packer, message.region is not None
@@ -204,7 +206,7 @@ class Child:
 
     # --- everything else ----------------------------------------------------------------------
 
-    def _send_response(self, number: int, index: int, response: InferResponse) -> None:
+    def _send_response(self, number: int, index: int, _: InferRequest, response: InferResponse) -> None:
         packer = Packer()
         self._outbox.send(["respond", number, index, encode_response(response, packer)], packer)
         if response.final:
