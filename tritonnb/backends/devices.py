@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+
+import psutil
 
 from tritonnb.backends.contract import MemoryPlace
 
@@ -16,7 +16,6 @@ try:
 except ImportError:  # the extra "gpu" is not installed
     pynvml = None
 
-_PAGES = Path("/proc/self/statm")
 CPU: MemoryPlace = ("CPU", 0)
 
 
@@ -47,14 +46,10 @@ def memory_in_use(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
     >>> memory_in_use([CPU])[CPU] > 0
     True
     """
-    return {(kind, number): _gpu_memory(number) if kind == "GPU" else _process_memory() for kind, number in places}
-
-
-def _process_memory() -> int:
-    try:
-        return int(_PAGES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return 0
+    process = psutil.Process()
+    return {
+        (kind, number): _gpu_memory(number) if kind == "GPU" else process.memory_info().rss for kind, number in places
+    }
 
 
 def _gpu_memory(number: int) -> int:
