@@ -26,7 +26,6 @@ from tritonnb.backends.model_checks import (
     check_input_count,
     complete_config,
     find_model_file,
-    find_tensor,
     integer_parameter,
     read_parameter,
     shape_error,
@@ -34,7 +33,7 @@ from tritonnb.backends.model_checks import (
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnknownError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import ModelSpec
+from tritonnb.model_config.schema import TensorSpec
 
 logger = logging.getLogger(__name__)
 
@@ -177,11 +176,11 @@ class FilModel(BackendModel):
             if name in context.parameters:
                 advice = f"; use '{replacement}' instead" if replacement else ""
                 logger.warning("model '%s': parameter '%s' was removed from Triton%s", context.name, name, advice)
-        self.spec = ModelSpec.from_config(context.config)
+        self.tensors = ConfiguredTensors(context.config)
         self.options = FilOptions(context)
         self.trees = load_trees(context)
         self.classes = _field(self.trees, "num_class")
-        _check_config(context, self.spec, self.trees.num_feature, self.options.output_sizes(self.classes))
+        _check_config(context, self.tensors, self.trees.num_feature, self.options.output_sizes(self.classes))
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
@@ -198,8 +197,7 @@ class FilInstance(BackendModelInstance):
 
     def __init__(self, model: FilModel) -> None:
         self._model = model
-        self._output = model.spec.outputs[OUTPUT]
-        self._batching = model.spec.max_batch_size > 0
+        self._output = model.tensors.spec.outputs[OUTPUT]
 
     def execute(self, execution: Execution) -> None:
         """Gather, predict, scatter."""
@@ -218,7 +216,7 @@ class FilInstance(BackendModelInstance):
             raise InternalError(f"model '{model.context.name}': treelite failed: {error}") from error
         values = self._postprocess(scores.reshape(len(rows), -1))
         execution.compute_ended()
-        scatter(execution, {OUTPUT: (self._output, values)}, self._batching)
+        scatter(execution, {OUTPUT: (self._output, values)}, model.tensors.batching)
 
     def _predict(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Predict with the configured number of threads, or with as many as OpenMP allows if it does not allow these.
@@ -250,26 +248,16 @@ class FilInstance(BackendModelInstance):
         return scores.astype(np.float32)
 
 
-def _check_config(context: ModelContext, spec: ModelSpec, features: int, sizes: tuple[int, ...]) -> None:
+def _check_config(context: ModelContext, tensors: ConfiguredTensors, features: int, sizes: tuple[int, ...]) -> None:
     """Check names, datatypes and dims of the configured tensors."""
-    if SHAPLEY_OUTPUT in spec.outputs:
+    outputs, batching = tensors.spec.outputs, tensors.batching
+    if SHAPLEY_OUTPUT in outputs:
         raise UnsupportedError(
             f"model '{context.name}': expected the output {OUTPUT} only, got '{SHAPLEY_OUTPUT}': treelite does not "
             "compute Shapley values; remove the output"
         )
-    names = ConfiguredTensors(context.config).inputs
-    for name in names:
-        find_tensor(name, {INPUT: None}, "input")
-    check_input_count(context.name, len(names), 1)
-    for name in spec.outputs:
-        find_tensor(name, {OUTPUT: None}, "output")
-    if not spec.outputs:
-        raise InvalidArgumentError(f"model '{context.name}': expected the output '{OUTPUT}', got none")
-    batching = spec.max_batch_size > 0
-    for kind, tensor, allowed in (
-        ("input", spec.inputs[INPUT], (features,)),
-        ("output", spec.outputs[OUTPUT], sizes),
-    ):
+
+    def check(tensor: TensorSpec, allowed: tuple[int, ...], kind: str) -> None:
         check_datatype(context.name, tensor, FP32, kind)
         dims = tensor.backend_dims[not batching :]
         # Triton's backend removes dims of size 1 from the output.
@@ -278,3 +266,8 @@ def _check_config(context: ModelContext, spec: ModelSpec, features: int, sizes: 
             shape = (-1, allowed[0])
             expected = (-1, *dims) if batching else tensor.backend_dims
             raise shape_error(context.name, tensor.name, shape, expected, batching)
+
+    tensors.check({INPUT: (features,)}, {OUTPUT: sizes}, check, has_other_inputs=True)
+    check_input_count(context.name, len(tensors.inputs), 1)
+    if not outputs:
+        raise InvalidArgumentError(f"model '{context.name}': expected the output '{OUTPUT}', got none")
