@@ -89,10 +89,7 @@ class Packer:
             if once:
                 output.close()
 
-    def _inline(self) -> bytes | bytearray:
-        if len(self._parts) == 1 and not self._parts[0][0]:
-            part = self._parts[0][1]
-            return part if isinstance(part, bytes) else part.tobytes()
+    def _inline(self) -> bytearray:
         payload = bytearray(self.size)
         for offset, part in self._parts:
             raw = part if isinstance(part, bytes) else part.tobytes()
