@@ -49,14 +49,11 @@ class TritonError:
         return self._code
 
 
-_STATUSES = tuple(Status)
-
-
 def to_core_error(error: TritonError) -> ServerError:
     """Convert a model's error to the server's."""
-    return ServerError(error.message(), _STATUSES[error.code()])
+    return ServerError(error.message(), Status[error.code().name])
 
 
 def from_core_error(error: ServerError, message: str | None = None) -> TritonError:
     """Convert the server's error to the one that a model receives, with another message if there is one."""
-    return TritonError(error.message if message is None else message, ErrorCode(_STATUSES.index(error.status)))
+    return TritonError(error.message if message is None else message, ErrorCode[error.status.name])
