@@ -23,7 +23,7 @@ import torch
 
 from tritonnb.backends.batching import append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
-from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, MemoryPlace
+from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec
 from tritonnb.backends.device_states import DTYPES
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
@@ -86,7 +86,7 @@ class Pt2Instance(BackendModelInstance):
 
         cuda = spec.kind == "KIND_GPU"
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
-        self._place: MemoryPlace = ("GPU", spec.device_id) if cuda else CPU
+        self._place = ("GPU", spec.device_id) if cuda else CPU
 
     def initialize(self) -> None:
         """Load the archive, find the position of each tensor, and check the program with an input of zeros."""

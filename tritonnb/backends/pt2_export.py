@@ -7,17 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tritonnb.core.datatypes import DATATYPES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.write import write_text
-
-#: ``data_type`` in a configuration by the name of the PyTorch type.
-_DATA_TYPES = {
-    f"torch.{datatype.torch}": datatype.config_name
-    for datatype in DATATYPES
-    if datatype.torch and datatype.in_torchscript
-}
 
 
 @with_short_traceback
@@ -107,6 +99,9 @@ def export_pt2(
 
 
 def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: list[Any]) -> str:
+    from tritonnb.backends.device_states import DTYPES
+
+    data_types = {dtype: data_type for data_type, dtype in DTYPES.items()}
     lines = [
         f'name: "{name}"',
         'backend: "pytorch"',
@@ -115,11 +110,10 @@ def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: lis
     ]
     for kind, tensors in (("input", inputs), ("output", outputs)):
         for index, tensor in enumerate(tensors):
-            data_type = _DATA_TYPES.get(str(tensor.dtype))
+            data_type = data_types.get(tensor.dtype)
             if data_type is None:
-                raise InvalidArgumentError(
-                    f"{kind} {index}: expected one of {', '.join(_DATA_TYPES)}, got {tensor.dtype}"
-                )
+                expected = ", ".join(map(str, data_types))
+                raise InvalidArgumentError(f"{kind} {index}: expected one of {expected}, got {tensor.dtype}")
             dims = list(tensor.shape[max_batch_size > 0 :])
             reshape = "" if dims else " reshape { }"
             lines.append(

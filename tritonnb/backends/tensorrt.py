@@ -16,14 +16,7 @@ import numpy.typing as npt
 import tensorrt as trt
 
 from tritonnb.backends.configured_tensors import ConfiguredTensors
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import (
@@ -134,7 +127,7 @@ class TensorRtInstance(BackendModelInstance):
 
     def __init__(self, model: TensorRtModel, spec: InstanceSpec) -> None:
         self._model = model
-        self._place: MemoryPlace = ("GPU", spec.device_id)
+        self._place = ("GPU", spec.device_id)
         self._name = model.context.name
 
     def initialize(self) -> None:

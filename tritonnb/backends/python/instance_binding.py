@@ -58,11 +58,6 @@ class InstanceBinding:
         finally:
             _current.binding = before
 
-    @property
-    def is_in_another_process(self) -> bool:
-        """True if the caller runs in a forked process, which has no server."""
-        return os.getpid() != self.process
-
 
 def current_binding() -> InstanceBinding | None:
     """Return the instance that the current thread is bound to."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
@@ -186,7 +187,7 @@ class InferenceRequest:
             raise TritonModelException("BLS: expected the request to come from a model that a server runs")
         if binding.server is None or not binding.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        if binding.is_in_another_process:
+        if binding.process != os.getpid():  # a forked process has no server
             raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
         return BlsCall(self._request, binding, decoupled, self._cause)
 
