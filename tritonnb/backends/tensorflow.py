@@ -12,14 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tritonnb.backends.configured_tensors import ConfiguredTensors
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import check_tensor, complete_config, integer_parameter
@@ -113,15 +106,18 @@ class TensorFlowModel(BackendModel):
         self._session: tuple[Any, Tensors] | None = None
         self._users = 0
 
-    def session(self, spec: InstanceSpec) -> tuple[Any, Tensors, Mapping[MemoryPlace, int]]:
-        """Return a session for an instance, the tensors of the model, and the growth of the process's memory."""
-        memory = {CPU: 0}
+    def session(self, spec: InstanceSpec) -> tuple[Any, Tensors]:
+        """Return a session for an instance, and the tensors of the model.
+
+        `memory` is then the growth of the process's memory: 0 for a shared session.
+        """
+        self.memory = {CPU: 0}
         if self._session is None or self._users == self._share_count:
-            with memory_growth(CPU) as memory:
+            with memory_growth(CPU) as self.memory:
                 self._session = open_session(self.context, session_config(self.context, spec))
             self._users = 0
         self._users += 1
-        return (*self._session, memory)
+        return self._session
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
@@ -142,7 +138,8 @@ class TensorFlowInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Load the model, and check the configuration against it."""
         model = self._model
-        session, tensors, self.memory = model.session(self._spec)
+        session, tensors = model.session(self._spec)
+        self.memory = model.memory
         _check_config(model, tensors)
         graph = session.graph
         self._call = session.make_callable(

@@ -64,7 +64,8 @@ def write(path: Path, progress: Progress | None = None) -> None:
     """
     import torch
 
-    cached = _cache_directory() / f"tiny_gpt-{hashlib.sha256(recipe().encode()).hexdigest()[:16]}.pt"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cached = caches / "tritonnb" / f"tiny_gpt-{hashlib.sha256(recipe().encode()).hexdigest()[:16]}.pt"
     with contextlib.suppress(OSError, ValueError):
         if recipe_in(cached) == recipe():
             shutil.copyfile(cached, path)
@@ -191,11 +192,6 @@ def network_module() -> Any:
 
 def _network_path() -> Path:
     return bundled_repository() / "tiny_gpt" / "1" / "network.py"
-
-
-def _cache_directory() -> Path:
-    """Return the user's cache directory."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritonnb"
 
 
 def documents() -> Iterator[str]:

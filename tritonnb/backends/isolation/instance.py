@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -18,7 +19,7 @@ from tritonnb.backends.isolation.codec import (
     encode_request,
     unpack,
 )
-from tritonnb.backends.isolation.launch import Launch, context_command, spec_fields
+from tritonnb.backends.isolation.launch import Launch, context_command
 from tritonnb.backends.isolation.model_calls import not_healthy
 from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
@@ -247,7 +248,8 @@ class IsolatedInstance(BackendModelInstance):
                 child = ChildProcess(self._spec.name, self._context.server)
                 child.run(self._launch.open_command())
             child.model_calls.name = self._spec.name
-            command = context_command("initialize", self._context, spec_fields(self._spec))
+            spec = dataclasses.astuple(dataclasses.replace(self._spec, resources=()))  # backends do not read them
+            command = context_command("initialize", self._context, spec)
             _, self.error_responses_fail, self._has_check, usage = child.run(command).header
         except BaseException as error:
             end = ""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tritonnb.backends.contract import InstanceSpec, ModelContext
+from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.isolation.channel import Header
 from tritonnb.backends.location import BackendLocation
 from tritonnb.backends.model_checks import integer_parameter, read_parameter
@@ -117,8 +117,3 @@ def context_command(kind: str, context: ModelContext, *arguments: Any) -> Header
     """Return a command for a model."""
     config = context.config.SerializeToString()
     return [kind, context.name, context.version, config, str(context.directory), dict(context.settings), *arguments]
-
-
-def spec_fields(spec: InstanceSpec) -> list[Any]:
-    """Return the fields of an instance that its backend reads."""
-    return [spec.name, spec.index, spec.kind, spec.device_id, [], spec.priority, spec.passive]
