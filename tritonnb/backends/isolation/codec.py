@@ -164,18 +164,9 @@ def unpack(place: Place, payload: npt.NDArray[np.uint8], *, copy: bool = False) 
 
 Encoded = list[Any]
 
+#: The class of each status; other modules derive theirs from these.
 _CLASSES: dict[str, type[TritonError]] = {
-    kind.default_status.label: kind
-    for kind in (
-        errors.UnknownError,
-        errors.InternalError,
-        errors.NotFoundError,
-        errors.InvalidArgumentError,
-        errors.UnavailableError,
-        errors.UnsupportedError,
-        errors.AlreadyExistsError,
-        errors.CancelledError,
-    )
+    kind.default_status.label: kind for kind in TritonError.__subclasses__() if kind.__module__ == errors.__name__
 }
 
 
