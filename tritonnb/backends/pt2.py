@@ -195,14 +195,13 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
             f"unable to load model '{model.context.name}', configuration expects {len(positions)} inputs, model "
             f"provides {len(inputs)}: '{missing[0]}' (INPUT__{inputs.index(missing[0])}) is not configured"
         )
-    if len(set(positions.values())) < len(positions):
-        names = next(
-            f"'{name}' and '{other}'"
-            for name, position in positions.items()
-            for other in positions
-            if other != name and positions[other] == position
-        )
-        raise InvalidArgumentError(f"unable to load model '{model.context.name}', inputs {names} are the same input")
+    names: dict[int, str] = {}
+    for name, position in positions.items():
+        other = names.setdefault(position, name)
+        if other != name:
+            raise InvalidArgumentError(
+                f"unable to load model '{model.context.name}', inputs '{other}' and '{name}' are the same input"
+            )
     return positions
 
 
