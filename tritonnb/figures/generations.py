@@ -32,7 +32,6 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     _draw_steps(ax, scale, generations, lanes)
-    _draw_ends(ax, scale, generations, lanes)
     ticks = {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()}
     label_lanes(ax, scale, ticks, _marks(generations))
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
@@ -70,19 +69,15 @@ def _marks(generations: list[Generation]) -> list[Artist]:
         Patch(facecolor=tint(GREY, 0.35), edgecolor=GREY, label="step"),
         Line2D([], [], color=INK, marker="|", markeredgewidth=2.2, linewidth=0, label="last token"),
     ]
-    if any(map(_is_idle, generations)):
+    if any(generation.idle_ns > 0 for generation in generations):
         marks.append(Patch(facecolor=PAPER, edgecolor=NULL, hatch="////", label="idle until the batch ends"))
     return marks
 
 
-def _is_idle(generation: Generation) -> bool:
-    return generation.idle_ns > 0
-
-
 def _draw_steps(ax: Axes, scale: TimeScale, generations: list[Generation], lanes: dict[tuple[str, int], float]) -> None:
-    """Draw the cells of the steps, and the time in which a place is idle."""
+    """Draw the cells of the steps, the moment of each last token, and the time in which a place is idle."""
     fits = scale.fitting(ax)
-    boxes, colours, faces, idle = [], [], [], []
+    boxes, colours, faces, ends, idle = [], [], [], [], []
     lines = []  # the widths of edges: narrow cells have none, else they would look solid
     for number, generation in enumerate(generations):
         y, colour = lanes[generation.instance, generation.lane], series(number)
@@ -93,23 +88,16 @@ def _draw_steps(ax: Axes, scale: TimeScale, generations: list[Generation], lanes
                 colours.append(colour)
                 faces.append(tint(colour, 0.35 if step else 0.95))
                 lines.append(0.6 if fits("0", (end - begin) / scale.unit_ns, 5) else 0.0)
-        if _is_idle(generation) and scale.shows(generation.end_ns, generation.free_ns):
+        if generation.idle_ns > 0 and scale.shows(generation.end_ns, generation.free_ns):
             idle.append(box(scale.at(generation.end_ns), scale.at(generation.free_ns), low, high))
         left, right = scale.at(generation.steps[0][1]), scale.at(generation.end_ns)
+        if scale.shows(generation.end_ns, generation.end_ns):
+            ends.append([(right, low), (right, high)])
         label = f"{SPACE}{number + 1}: {len(generation.steps)} tokens"
         text = next((text for text in (label, f"{SPACE}{number + 1}") if fits(text, right - left, 7.5)), "")
         ax.text(left, y, text, fontsize=7.5, va="center", color=INK, zorder=5)
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=colours, linewidths=lines, zorder=3))
     ax.add_collection(PolyCollection(idle, facecolors=PAPER, edgecolors=NULL, hatch="////", linewidths=0.6, zorder=2))
-
-
-def _draw_ends(ax: Axes, scale: TimeScale, generations: list[Generation], lanes: dict[tuple[str, int], float]) -> None:
-    """Draw the moment of each last token."""
-    ends = []
-    for generation in generations:
-        if scale.shows(generation.end_ns, generation.end_ns):
-            x, y = scale.at(generation.end_ns), lanes[generation.instance, generation.lane]
-            ends.append([(x, y - _BOX / 2), (x, y + _BOX / 2)])
     ax.add_collection(LineCollection(ends, colors=INK, linewidths=2.2, capstyle="butt", zorder=4))
 
 

@@ -26,7 +26,7 @@ _PERCENTILES = {50: 20, 90: 100, 99: 1000, 99.9: 10_000}
 
 def draw(rec: Recording, ax: Axes | None = None, *, log: bool = True) -> Axes:
     """Draw it; see `Plot.latency_cdf`."""
-    return draw_latencies(latencies_ms(rec.requests), ax, describe(rec), log=log)
+    return draw_latencies(latencies_ms(rec.requests), ax, log=log)
 
 
 def describe(rec: Recording) -> str:
@@ -61,13 +61,12 @@ def draw_load(result: LoadResult, ax: Axes | None = None, *, log: bool = True) -
     >>> figure.alt[:55]
     'Cumulative distribution of the latency of 40 requests, '
     """
-    latencies = result.latencies_ms
-    return figure_of(draw_latencies(latencies, ax, describe_latencies(latencies), log=log))
+    return figure_of(draw_latencies(result.latencies_ms, ax, log=log))
 
 
-def draw_latencies(latencies: Latencies, ax: Axes | None, alt: str, *, log: bool) -> Axes:
+def draw_latencies(latencies: Latencies, ax: Axes | None, *, log: bool) -> Axes:
     """Draw the distribution of latencies in ms."""
-    ax = axes_for(ax, 3.2, alt)
+    ax = axes_for(ax, 3.2, describe_latencies(latencies))
     ordered = np.sort(np.asarray(latencies, np.float64))
     if not len(ordered):
         return draw_empty(ax)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -40,21 +43,16 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     begin = result.responses[:, INTENDED].min() if result.requests else 0
     succeeded = table[table[:, ERROR] == 0]
     failed = table[table[:, ERROR] != 0]
-    seconds = (succeeded[:, INTENDED] - begin) / 1e9
-    ax.plot(
-        seconds,
-        (succeeded[:, COMPLETED] - succeeded[:, INTENDED]) / 1e6,
-        ".",
-        ms=3,
-        color=series(0),
-        label="since intended send time",
-    )
+
+    def draw_latencies(requests: npt.NDArray[np.int64], since: int, marker: str, **style: Any) -> None:
+        seconds = (requests[:, INTENDED] - begin) / 1e9
+        ax.plot(seconds, (requests[:, COMPLETED] - requests[:, since]) / 1e6, marker, **style)
+
+    draw_latencies(succeeded, INTENDED, ".", ms=3, color=series(0), label="since intended send time")
     if _sent_late(result):
-        since_sent = (succeeded[:, COMPLETED] - succeeded[:, SENT]) / 1e6
-        ax.plot(seconds, since_sent, ".", ms=3, color=series(2), label="since actual send time")
+        draw_latencies(succeeded, SENT, ".", ms=3, color=series(2), label="since actual send time")
     if len(failed):
-        when = (failed[:, INTENDED] - begin) / 1e9
-        ax.plot(when, (failed[:, COMPLETED] - failed[:, INTENDED]) / 1e6, "x", color=REFUSAL, label="failed")
+        draw_latencies(failed, INTENDED, "x", color=REFUSAL, label="failed")
     count = f"n = {len(succeeded):,}"
     for name, color, line in ((50, INK, "-"), (99, GREY, "--")) if len(succeeded) else ():
         value = result.percentile(name)
