@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -108,13 +108,6 @@ HELP = {
     "ModelVersionPolicy.Specific.versions": "The versions to serve.",
 }  # fmt: skip
 
-_PREFIX = "CPPTYPE_"
-_TYPES = {
-    getattr(FieldDescriptor, name): name.removeprefix(_PREFIX).lower()
-    for name in dir(FieldDescriptor)
-    if name.startswith(_PREFIX)
-}
-
 
 def schema() -> dict[str, dict[str, Json]]:
     """Return the fields of each message of a configuration, by message name without its package.
@@ -148,7 +141,7 @@ def _type(field: Any) -> str:
     elif field.enum_type is not None:
         kind = field.enum_type.name
     else:
-        kind = _TYPES[field.cpp_type]
+        kind = FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
     return f"repeated {kind}" if field.is_repeated else kind
 
 

@@ -20,7 +20,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.activity import EventQueue, ServerActivity
-from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker, Delta
+from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
 from tritonnb.notebook.open_views import OpenViews
@@ -123,8 +123,6 @@ class LiveBatchView(BatchView):
 
     def recording(self) -> Recording | None:
         """Return the newest events as a recording."""
-        from tritonnb.recording.recording import Recording
-
         events = filterfalse(_is_of_life_cycle, self._on_loop(self._session.tracker.recent))  # often long after others
         return Recording(map(unpack, events), {self._name: self._session.config})
 
@@ -221,9 +219,6 @@ class LiveBatchView(BatchView):
             tracker.receive(packed)
         stream.attach(tracker.receive)
 
-    def _take_changes(self) -> Delta:
-        return self._session.tracker.take_changes(time.monotonic_ns())
-
     def _read_state(self) -> Json:
         """Read the state that events lack: a changed configuration, the owners of slots, and the backlog."""
         served = self._server.engine.model(self._name)
@@ -315,7 +310,8 @@ class LiveBatchView(BatchView):
 
     def _delivery(self) -> Json:
         with self._encoding:
-            return self._session.encode(self._on_loop(self._take_changes))
+            tracker = self._session.tracker
+            return self._session.encode(self._on_loop(lambda: tracker.take_changes(time.monotonic_ns())))
 
     def _on_loop(self, function: Callable[[], T]) -> T:
         try:
