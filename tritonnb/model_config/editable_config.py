@@ -288,15 +288,13 @@ def _places_of(name: str, config: pb.ModelConfig) -> list[Message]:
 def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
     """Yield the messages that may have a field, with their depth; all instance groups have the same depth."""
     yield config, 0
-    for choice in _CHOICES:
-        if not config.HasField(choice):
-            continue
-        batching = getattr(config, choice)
-        yield batching, 1
+    if config.HasField("dynamic_batching"):
+        yield config.dynamic_batching, 1
+        yield config.dynamic_batching.default_queue_policy, 3
+    if config.HasField("sequence_batching"):
+        yield config.sequence_batching, 1
         for strategy in _STRATEGIES:
-            if choice == "sequence_batching" and batching.HasField(strategy):
-                yield getattr(batching, strategy), 2
-        if choice == "dynamic_batching":
-            yield batching.default_queue_policy, 3
+            if config.sequence_batching.HasField(strategy):
+                yield getattr(config.sequence_batching, strategy), 2
     for group in config.instance_group:
         yield group, 4

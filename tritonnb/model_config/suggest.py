@@ -8,13 +8,14 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
 
 from tritonnb.core.errors import Fix
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.backend_selection import BACKEND_GROUP, similar_backend
-from tritonnb.model_config.fields import MESSAGES, fields_of, similar_constant
-from tritonnb.model_config.text_edit import edit_text
+from tritonnb.model_config.fields import MESSAGES, Scalar, fields_of, similar_constant
+from tritonnb.model_config.text_edit import edit_text, statement_text
 from tritonnb.model_config.tokens import ConfigSyntaxError, Token, TokenKind, tokens_of, tokens_until
 
 #: The prefix of load API errors before the cause, for the first of several versions.
@@ -159,9 +160,8 @@ def _drop_large(config: pb.ModelConfig, match: re.Match[str]) -> str:
 
 
 def _default_level(config: pb.ModelConfig, match: re.Match[str]) -> str:
-    level = (config.dynamic_batching.priority_levels + 1) // 2
-    config.dynamic_batching.default_priority_level = level
-    return f"set default_priority_level: {level}"
+    batching = config.dynamic_batching
+    return _set(batching, "default_priority_level", (batching.priority_levels + 1) // 2)
 
 
 def _drop_levels(config: pb.ModelConfig, match: re.Match[str]) -> str:
@@ -171,24 +171,14 @@ def _drop_levels(config: pb.ModelConfig, match: re.Match[str]) -> str:
     return f"keep the policies of levels 1 to {match[1]}"
 
 
-def _ordering_off(config: pb.ModelConfig, match: re.Match[str]) -> str:
-    config.dynamic_batching.preserve_ordering = False
-    return "set preserve_ordering: false"
-
-
-def _not_negative(config: pb.ModelConfig, match: re.Match[str]) -> str:
-    config.max_batch_size = 0
-    return "set max_batch_size: 0"
-
-
-def _directory_name(config: pb.ModelConfig, match: re.Match[str]) -> str:
-    config.name = match[1]
-    return f'set name: "{match[1]}"'
-
-
 def _utilization(config: pb.ModelConfig, match: re.Match[str]) -> str:
-    config.sequence_batching.direct.minimum_slot_utilization = 1.0
-    return "set minimum_slot_utilization: 1.0"
+    return _set(config.sequence_batching.direct, "minimum_slot_utilization", 1.0)
+
+
+def _set(message: Message, name: str, value: Scalar) -> str:
+    """Set a field of the configuration, and return the label of the fix."""
+    setattr(message, name, value)
+    return f"set {statement_text(message.DESCRIPTOR.fields_by_name[name], value)}"
 
 
 def _no_gpus(config: pb.ModelConfig, match: re.Match[str]) -> str:
@@ -232,9 +222,9 @@ _FIXES: tuple[tuple[str, Callable[[pb.ModelConfig, re.Match[str]], str]], ...] =
     (r"^(dynamic|sequence) batching preferred (?:batch )?size must", _drop_large),
     (r"^default priority level must", _default_level),
     (r"^priority queue policy must have priority level in range \[1, (\d+)\]", _drop_levels),
-    (r"when 'preserve_ordering' is true", _ordering_off),
-    (r"^'max_batch_size' must be non-negative", _not_negative),
-    (r"^unexpected directory name '([^']*)'", _directory_name),
+    (r"when 'preserve_ordering' is true", lambda config, _: _set(config.dynamic_batching, "preserve_ordering", False)),
+    (r"^'max_batch_size' must be non-negative", lambda config, _: _set(config, "max_batch_size", 0)),
+    (r"^unexpected directory name '([^']*)'", lambda config, match: _set(config, "name", match[1])),
     (r"minimum slot utilization must be in range", _utilization),
     (r"^unable to find backend library for backend '([^']*)'", _backend),
     (r"^unexpected platform type '([^']+)'", _backend),

@@ -96,7 +96,7 @@ class _Edits:
             for statement in statements:
                 self._remove_statement(statement)
         elif is_set and not statements:
-            self._insert(written, _statement(field, getattr(new, name)))
+            self._insert(written, statement_text(field, getattr(new, name)))
         elif is_set:
             self._change(statements[-1].values[0], field, getattr(old, name), getattr(new, name))
 
@@ -144,11 +144,11 @@ class _Edits:
             if old[key] != new[key] and values:
                 self._change(values[0], value_field, old[key], new[key])
             elif old[key] != new[key]:
-                self._insert(last[key], _statement(value_field, new[key]))
+                self._insert(last[key], statement_text(value_field, new[key]))
         removed = [entry for entry in entries if entry.key not in new]
         self._remove_values(statements, removed)
         added = [
-            f"{{ {_statement(key_field, key)} {_statement(value_field, new[key])} }}"
+            f"{{ {statement_text(key_field, key)} {statement_text(value_field, new[key])} }}"
             for key in sorted(set(new) - set(old))
         ]
         self._append(written, statements, removed, field, added)
@@ -250,7 +250,8 @@ def _comments(text: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _statement(field: FieldDescriptor, value: Element) -> str:
+def statement_text(field: FieldDescriptor, value: Element) -> str:
+    """Return the text of a field: ``name: value``, or ``name { ... }`` for a message."""
     return f"{_introduction(field)}{_literal(field, value)}"
 
 
