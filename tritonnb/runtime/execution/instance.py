@@ -247,14 +247,13 @@ class Instance:
         try:
             self.backend_instance.execute(execution)
         except BaseException as error:  # even SystemExit, which must not end the instance's thread
-            return self._convert(error, execution)
+            if isinstance(error, TritonError):
+                return strip_traceback(error)
+            return self._failures.convert(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
             self._is_quick = execution.exec_end_ns - execution.exec_start_ns < QUICK_EXECUTION_NS
         return None
-
-    def _convert(self, error: BaseException, execution: Execution) -> TritonError:
-        return strip_traceback(error) if isinstance(error, TritonError) else self._failures.convert(error, execution)
 
     def _recover(self) -> None:
         is_running = self.backend_instance.recover()

@@ -343,7 +343,7 @@ class ModelRepository:
 
     def unfinished(self) -> list[ServedModel]:
         """Return the versions that `close` waits for."""
-        return [*(served for served in self.table.served() if served.in_flight), *self._unloader.closing_versions()]
+        return [*(served for served in self.table.served() if served.in_flight), *self._unloader.closing.values()]
 
     # --- ensembles depend on the models of their steps -----------------------------------------
 

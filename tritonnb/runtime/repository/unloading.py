@@ -28,11 +28,16 @@ class Unloader:
     Parameters
     ----------
     table : ModelTable
+
+    Attributes
+    ----------
+    closing : dict of asyncio.Task to ServedModel
+        The versions that were unloaded or replaced and are not closed yet, by the tasks that close them.
     """
 
     def __init__(self, table: ModelTable) -> None:
         self._table = table
-        self._closing: dict[asyncio.Task[None], ServedModel] = {}
+        self.closing: dict[asyncio.Task[None], ServedModel] = {}
 
     def unload_all(self, name: str, model: RepositoryModel) -> None:
         """Stop accepting requests for a model; its versions complete the requests that they accepted."""
@@ -57,17 +62,13 @@ class Unloader:
         """Close a version that another one has replaced, when its requests are complete."""
         assert served is not None
         task = asyncio.get_running_loop().create_task(_drain_and_close(served))
-        self._closing[task] = served
-        task.add_done_callback(self._closing.pop)
+        self.closing[task] = served
+        task.add_done_callback(self.closing.pop)
         return task
 
     async def wait_until_closed(self) -> None:
         """Wait until every version that was unloaded or replaced is closed."""
-        await asyncio.gather(*self._closing)
-
-    def closing_versions(self) -> list[ServedModel]:
-        """Return the versions that were unloaded or replaced and are not closed yet."""
-        return list(self._closing.values())
+        await asyncio.gather(*self.closing)
 
 
 async def _drain_and_close(served: ServedModel) -> None:
