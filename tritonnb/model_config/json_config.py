@@ -217,15 +217,17 @@ class _MessageWriter:
             key = self._scalar(key_field, name, f"{here}.key")
             if key is None:
                 continue
-            if isinstance(value, list):
-                mistake = _type_error(f"{path}[{name!r}]", expected_value(value_field), value)
-                self._reject_list_in_map(name, value, f"{here}.value", mistake)
+            mistake = _type_error(f"{path}[{name!r}]", expected_value(value_field), value)
+            if isinstance(value, list) and value:
+                self._complain(f"({here}.value) : Proto fields must have a name.", mistake)
+            elif isinstance(value, list):
+                complaint = f"invalid value Cannot have repeated items ('{name}') within a map. for type Map"
+                self._complain(f"({here}.value): {complaint}", mistake)
             elif value_field.message_type is not None:
                 container[key].SetInParent()
                 if value is not None:
                     self._child(container[key], value_field, value, f"{here}.value")
             elif isinstance(value, JsonObject):
-                mistake = _type_error(f"{path}[{name!r}]", expected_value(value_field), value)
                 self._complain("JSON transcoder produced invalid protobuf output.", mistake)
             else:
                 scalar = (
@@ -233,10 +235,6 @@ class _MessageWriter:
                 )
                 if scalar is not None:
                     container[key] = scalar
-
-    def _reject_list_in_map(self, name: str, value: list[ParsedJson], path: str, mistake: str) -> None:
-        complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
-        self._complain(f"({path}) : Proto fields must have a name." if value else complaint, mistake)
 
     def _scalar(self, field: FieldDescriptor, value: ParsedJson, path: str) -> Scalar | None:
         scalar = _scalar(field, value)
