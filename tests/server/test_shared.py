@@ -142,7 +142,7 @@ def test_least_recently_used_response_is_evicted_first(write_model: Write) -> No
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
         assert [ask(server, number) for number in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
         assert [ask(server, number) for number in (1, 2)] == [[1], [4]]
-        assert server.engine.cache.counts.evictions == 2
+        assert server.engine.cache.evictions == 2
         assert server.engine.cache.used == 2 * 57
 
 
