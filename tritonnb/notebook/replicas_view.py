@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import html
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import ipywidgets as widgets
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_table
-from tritonnb.notebook.html_reprs import remote_card
+from tritonnb.core.json_types import Json
+from tritonnb.notebook.html_reprs import batches_text, mean_batch_text, remote_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.remote.connection import Remote
-from tritonnb.telemetry.statistics_entry import StatisticsEntry
+from tritonnb.scale.merge import add_entries
+from tritonnb.telemetry.difference import difference
 
 #: Sequences that are named for each replica and model; the others are counted.
 _NAMED = 12
@@ -56,7 +58,7 @@ class ReplicasView(PolledView):
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
-        self._counts: dict[str, _Counts] = {}
+        self._totals: dict[str, Json] = {}  # over the models of each replica
         self._read_s = time.monotonic()
         self.status, self.replicas, self.sequences = widgets.HTML(), widgets.HTML(), widgets.HTML()
         remote.replicas()  # raises an error if the server is not a deployment
@@ -72,18 +74,18 @@ class ReplicasView(PolledView):
         """Read the state of the replicas; the view does so every second."""
         replicas, statistics, now = self._remote.replicas(), self._remote.replica_stats(), time.monotonic()
         seconds, self._read_s = now - self._read_s, now
-        counts = {name: _Counts(entries) for name, entries in statistics.items()}
+        totals = {name: reduce(add_entries, entries, Json()) for name, entries in statistics.items() if entries}
         live = sum(len(replica["sequences"]) for replica in replicas)
         self.status.value = (
             f"<b>{html.escape(self._remote.url)}</b>: {len(replicas)} replicas, {live} live sequences. "
             f"Requests per second and batches are those of the last {seconds:.0f} s."
         )
-        rows = [self._row(replica, counts.get(str(replica["replica"])), seconds) for replica in replicas]
+        rows = [self._row(replica, totals.get(str(replica["replica"])), seconds) for replica in replicas]
         titles = ("replica", "group", "state", "requests/s", "in flight", "queued", "mean batch (rows)",
                   "batches (rows×count)", "live sequences")  # fmt: skip
         self.replicas.value = html_table(titles, rows)
         self.sequences.value = _sequences_table(replicas)
-        self._counts = counts
+        self._totals = totals
         self.keep_last_state()
 
     def parts(self) -> Sequence[widgets.Widget]:
@@ -94,39 +96,22 @@ class ReplicasView(PolledView):
         """Return the displayed data as HTML."""
         return f"<p>{self.status.value}</p>{self.replicas.value}{self.sequences.value}"
 
-    def _row(self, replica: Mapping[str, Any], counts: _Counts | None, seconds: float) -> list[Any]:
+    def _row(self, replica: Mapping[str, Any], total: Json | None, seconds: float) -> list[Any]:
         name = str(replica["replica"])
         cells = ["–"] * 3
-        if counts is not None:
-            cells = counts.since(self._counts.get(name, counts), seconds)
+        if total is not None:
+            cells = _activity(difference(total, self._totals.get(name, total)), seconds)
         rate, *batches = cells
         state = [name, replica["group"], replica["state"], rate, replica["in_flight"], replica["queued"]]
         return [*state, *batches, len(replica["sequences"])]
 
 
-class _Counts:
-    """The totals of one replica over its models."""
-
-    def __init__(self, entries: Sequence[StatisticsEntry]) -> None:
-        self.requests = sum(entry["inference_stats"]["success"]["count"] for entry in entries)
-        self.rows = sum(entry["inference_count"] for entry in entries)
-        self.executions = sum(entry["execution_count"] for entry in entries)
-        self.batches: Counter[int] = Counter()
-        for entry in entries:
-            for row in entry["batch_stats"]:
-                self.batches[row["batch_size"]] += row["compute_infer"]["count"]
-
-    def since(self, before: _Counts, seconds: float) -> list[str]:
-        """Return requests per second, mean batch, and batches by size since an earlier reading."""
-        executions = self.executions - before.executions
-        if executions < 0:  # a model was loaded again
-            return ["–", "–", "–"]
-        new = sorted((self.batches - before.batches).items())
-        return [
-            f"{(self.requests - before.requests) / seconds:,.0f}",
-            f"{(self.rows - before.rows) / executions:.1f}" if executions else "–",
-            ", ".join(f"{size}×{count}" for size, count in new) or "–",
-        ]
+def _activity(new: Mapping[str, Any], seconds: float) -> list[str]:
+    """Return requests per second, mean batch, and batches by size of the difference between two readings."""
+    if new["execution_count"] < 0:  # a model was loaded again
+        return ["–", "–", "–"]
+    rate = new["inference_stats"]["success"]["count"] / seconds
+    return [f"{rate:,.0f}", mean_batch_text(new), batches_text(new)]
 
 
 def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:

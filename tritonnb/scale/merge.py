@@ -38,11 +38,12 @@ def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> Json:
     for response in responses:
         for entry in response["model_stats"]:
             key = entry["name"], entry["version"]
-            entries[key] = _add(entries[key], entry) if key in entries else dict(entry)
+            entries[key] = add_entries(entries[key], entry) if key in entries else dict(entry)
     return {"model_stats": list(entries.values())}
 
 
-def _add(left: Mapping[str, Any], right: Mapping[str, Any]) -> Json:
+def add_entries(left: Mapping[str, Any], right: Mapping[str, Any]) -> Json:
+    """Return the sum of two entries of the statistics, of the same model or of different ones."""
     return {name: _sum(name, left.get(name), right.get(name)) for name in {**left, **right}}
 
 
@@ -52,7 +53,7 @@ def _sum(name: str, left: Any, right: Any) -> Any:
     if name in _LISTS:
         return _sum_lists(_LISTS[name], left, right)
     if isinstance(left, Mapping):
-        return _add(left, right)
+        return add_entries(left, right)
     if name in _LATEST:
         return max(left, right)
     return left + right if isinstance(left, int) else left
@@ -62,7 +63,7 @@ def _sum_lists(key: Sequence[str], left: Sequence[Any], right: Sequence[Any]) ->
     rows = {tuple(row[name] for name in key): row for row in left}
     for row in right:
         of = tuple(row[name] for name in key)
-        rows[of] = {**_add(rows[of], row), **dict(zip(key, of, strict=True))} if of in rows else row
+        rows[of] = {**add_entries(rows[of], row), **dict(zip(key, of, strict=True))} if of in rows else row
     return [rows[of] for of in sorted(rows)]
 
 
