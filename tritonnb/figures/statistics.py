@@ -59,7 +59,7 @@ class StatisticsPlot:
         above, below = figure.subplots(2, 1, height_ratios=[1.6, 4.4])
         self.parts(above, since=since)
         self.batch_sizes(below, since=since)
-        figure.alt = f"{self._parts_in_words(since)} {self._batch_sizes_in_words(since)}"
+        figure.alt = f"{self._parts_in_words(since)} {describe_costs(self._costs(since))}"
         return figure
 
     def __repr__(self) -> str:
@@ -74,7 +74,8 @@ class StatisticsPlot:
         since : mapping, optional
             Earlier statistics: only the difference from them is drawn.
         """
-        return figure_of(draw_costs(self._costs(since), ax, self._batch_sizes_in_words(since), "mean"))
+        costs = self._costs(since)
+        return figure_of(draw_costs(costs, ax, describe_costs(costs), "mean"))
 
     def parts(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
         """Draw the mean time of a request in its parts: queue, compute input, infer and output.
@@ -108,9 +109,6 @@ class StatisticsPlot:
             SizeCost(row["batch_size"], row["compute_infer"]["count"], [mean_ms(row[name]) for name in PARTS])
             for row in self._since(since)["batch_stats"]
         ]
-
-    def _batch_sizes_in_words(self, since: Mapping[str, Any] | None) -> str:
-        return describe_costs(self._costs(since))
 
     def _parts_in_words(self, since: Mapping[str, Any] | None) -> str:
         stats = self._since(since)["inference_stats"]

@@ -6,6 +6,7 @@ The page runs `Session.answer` in a worker thread of the browser. Nothing here u
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -200,12 +201,10 @@ def _read_files(paths: list[Path], config: str) -> Recording:
         recording = Recording.load(traces[0])
     else:
         recording = _read_traces(traces, configs[0].read_text("utf-8") if configs else config)
-    models = {batch.model for batch in recording.batches}
-    if not models:
+    batches = Counter(batch.model for batch in recording.batches)
+    if not batches:
         raise InvalidArgumentError(f"'{traces[0].name}' expected at least one executed batch, got none")
-    return recording.for_model(
-        max(models, key=lambda name: (sum(batch.model == name for batch in recording.batches), name))
-    )
+    return recording.for_model(max(batches, key=lambda name: (batches[name], name)))
 
 
 def _read_traces(traces: list[Path], config: str) -> Recording:
