@@ -118,7 +118,7 @@ def _add_flag(
         options["action"] = "store_true"
     else:
         options |= {"type": kind, "default": default}
-        options.setdefault("metavar", _PLACEHOLDERS.get(kind))
+        options.setdefault("metavar", _PLACEHOLDERS.get(kind, name.replace("-", "_").upper()))
     if default == []:
         options["action"] = "append"
     elif default not in (None, ""):
@@ -159,11 +159,11 @@ class FlagParser(argparse.ArgumentParser):
 
 # fmt: off
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``tritonnb serve``."""
+    """Add the flags of ``tritonnb serve``; a flag whose destination is a keyword of `Server` sets it."""
     parser.usage = f"{parser.prog} --model-repository PATH [options]"
     add = functools.partial(_add_flag, parser)
     _add_repository_flags(add)
-    add("id", str, "triton", "the name of the server in its metadata")
+    add("id", str, "triton", "the name of the server in its metadata", dest="server_id")
     add("exit-timeout-secs", integer, 30, "seconds that a stopping server waits for accepted requests")
     add("backend-directory", Path, None, "a directory of backends written in Python: NAME/model.py is the backend NAME")
     add("backend-config", flag_values.backend_setting, [],
@@ -171,7 +171,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("rate-limit", flag_values.choice("rate-limit", *RATE_LIMITS), "off",
         "execution_count: instances share resources by priority; off: no rate limiting")
     add("rate-limit-resource", flag_values.resource, [], "the amount of a resource; may be repeated",
-        metavar="NAME:COUNT[:DEVICE]")
+        dest="rate_limit_resources", metavar="NAME:COUNT[:DEVICE]")
     add("cache-config", flag_values.cache_setting, [], "the size of the cache for models with response_cache, in bytes",
         metavar="local,size=BYTES")
     add("response-cache-byte-size", integer, None, "deprecated form of --cache-config, in bytes")
@@ -205,9 +205,11 @@ def _add_repository_flags(add: Callable[..., object]) -> None:
     add("allow-file-override", boolean, None,
         "whether load requests may contain model files (code); by default only from this machine")
     add("allow-client-shm", boolean, False, "whether clients may register shared memory regions for their tensors")
-    add("load-model", str, [], "in mode explicit: a model to load at start, or * for all; may be repeated")
-    add("model-load-thread-count", integer, 4, "number of models to load at the same time")
-    add("model-load-retry-count", integer, 0, "number of retries for a model that fails to load")
+    add("load-model", str, [], "in mode explicit: a model to load at start, or * for all; may be repeated",
+        dest="load_models")
+    add("model-load-thread-count", integer, 4, "number of models to load at the same time", dest="model_load_threads")
+    add("model-load-retry-count", integer, 0, "number of retries for a model that fails to load",
+        dest="model_load_retries")
     add("model-config-name", flag_values.config_name, None, "use configs/NAME.pbtxt of a model if it exists")
     add("isolate-models", flag_values.names, [],
         "models whose instances run in dedicated processes, or * for all; may be repeated", metavar="NAME[,NAME...]")
@@ -220,7 +222,7 @@ def _add_repository_flags(add: Callable[..., object]) -> None:
 def _add_http_flags(add: Callable[..., object]) -> None:
     add("allow-http", boolean, True, "serve HTTP")
     add("http-address", str, "127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
-    add("http-port", integer, DEFAULT_PORT, "HTTP port")
+    add("http-port", integer, DEFAULT_PORT, "HTTP port", dest="port")
     add("reuse-http-port", boolean, False, "share the port with other servers that set this flag")
     add("http-max-input-size", flag_values.positive("http-max-input-size"), HttpOptions().max_input_size,
         "maximum size of a request body, in bytes", metavar="N")
@@ -232,7 +234,7 @@ def _add_http_flags(add: Callable[..., object]) -> None:
 
 def _add_grpc_flags(add: Callable[..., object]) -> None:
     add("allow-grpc", boolean, True, "serve gRPC")
-    add("grpc-address", str, "", "address to listen on; by default that of HTTP")
+    add("grpc-address", str, "", "address to listen on; by default that of HTTP", dest="grpc_host")
     add("grpc-port", integer, 8001, "gRPC port")
     add("reuse-grpc-port", boolean, False, "share the port with other servers that set this flag")
     defaults = GrpcOptions()
@@ -251,7 +253,7 @@ def _add_metrics_flags(add: Callable[..., object]) -> None:
     add("allow-metrics", boolean, True, "serve Prometheus metrics")
     add("allow-cpu-metrics", boolean, True, "publish CPU metrics")
     add("allow-gpu-metrics", boolean, True, "publish GPU metrics")
-    add("metrics-address", str, "", "address to listen on; by default that of HTTP")
+    add("metrics-address", str, "", "address to listen on; by default that of HTTP", dest="metrics_host")
     add("metrics-port", integer, None, "metrics port; default 8002")
     add("metrics-config", flag_values.metrics_setting, [],
         "a setting of the metrics, such as summary_latencies=true; may be repeated")
@@ -259,7 +261,8 @@ def _add_metrics_flags(add: Callable[..., object]) -> None:
 
 def _add_openai_flags(add: Callable[..., object]) -> None:
     add("allow-openai", boolean, True, "serve OpenAI's API")
-    add("openai-address", str, "", "address to listen on if --openai-port is set; by default that of HTTP")
+    add("openai-address", str, "", "address to listen on if --openai-port is set; by default that of HTTP",
+        dest="openai_host")
     add("openai-port", integer, None, "port of OpenAI's API; by default the HTTP port, under /v1")
     add("openai-api-key", str, "", "require this key from users of OpenAI's API", metavar="KEY")
     add("default-max-tokens", flag_values.positive("default-max-tokens"), OpenAiOptions().default_max_tokens,

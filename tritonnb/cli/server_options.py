@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from tritonnb.cli import flag_values
 from tritonnb.cli.flags import OLD_TRACE_FLAGS, RAY_FLAGS, flag_value
@@ -15,6 +15,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.server.options import KeywordsWithPort
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
@@ -33,41 +34,25 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
     """
     _check(options)
     return {
+        **{name: getattr(options, name) for name in get_type_hints(KeywordsWithPort) if name in options},
         "model_repository": list(dict.fromkeys(options.model_repository)),
         "host": options.http_address if options.allow_http else "127.0.0.1",
-        "port": options.http_port,
-        "allow_http": options.allow_http,
         "http": _http_options(options),
         "grpc_port": options.grpc_port if options.allow_grpc else None,
-        "grpc_host": options.grpc_address,
         "grpc": _grpc_options(options),
         "metrics_port": _metrics_port(options) if options.allow_metrics else None,
-        "metrics_host": options.metrics_address,
         "metrics": _metrics_options(options),
-        "openai_port": options.openai_port,
-        "openai_host": options.openai_address,
         "openai": OpenAiOptions(options.allow_openai, options.openai_api_key, options.default_max_tokens),
-        "server_id": options.id,
-        "model_control_mode": options.model_control_mode,
         "repository_poll_secs": max(0, options.repository_poll_secs),
         "allow_file_override": _allows_files(options),
-        "allow_client_shm": options.allow_client_shm,
-        "load_models": options.load_model,
-        "model_load_threads": options.model_load_thread_count,
-        "model_load_retries": options.model_load_retry_count,
         "model_config_name": options.model_config_name or "",
         "auto_complete_config": not (options.disable_auto_complete_config or options.strict_model_config),
         "isolate": _isolate(options),
-        "strict_readiness": options.strict_readiness,
-        "backend_directory": options.backend_directory,
         "backend_config": _grouped(options.backend_config),
         "cache_config": _cache_config(options),
-        "rate_limit": options.rate_limit,
-        "rate_limit_resources": options.rate_limit_resource,
         "exit_timeout": max(0, options.exit_timeout_secs),
         "wait_for_sequences": True,
         "trace": _trace_options(options),
-        "exit_on_error": options.exit_on_error,
     }
 
 
@@ -83,9 +68,9 @@ def _check(options: argparse.Namespace) -> None:
     for flag in RAY_FLAGS:
         if not options.ray and flag_value(options, flag):
             raise InvalidArgumentError(f"--{flag} has no effect without --ray: add --ray, or leave it out")
-    if options.openai_address and options.openai_port is None:
+    if options.openai_host and options.openai_port is None:
         raise InvalidArgumentError("--openai-address has no effect without --openai-port: add it, or leave both out")
-    if options.load_model and options.model_control_mode != "explicit":
+    if options.load_models and options.model_control_mode != "explicit":
         raise InvalidArgumentError(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         )
@@ -96,13 +81,13 @@ def _check(options: argparse.Namespace) -> None:
         )
     services = []
     if options.allow_http:
-        services.append(("HTTP", options.http_address, options.http_port))
+        services.append(("HTTP", options.http_address, options.port))
     if options.allow_grpc:
-        services.append(("GRPC", options.grpc_address or options.http_address, options.grpc_port))
+        services.append(("GRPC", options.grpc_host or options.http_address, options.grpc_port))
     if options.allow_metrics and not options.ray:
-        services.append(("metrics", options.metrics_address or options.http_address, _metrics_port(options)))
+        services.append(("metrics", options.metrics_host or options.http_address, _metrics_port(options)))
     if options.allow_openai and options.openai_port is not None:
-        services.append(("OpenAI", options.openai_address or options.http_address, options.openai_port))
+        services.append(("OpenAI", options.openai_host or options.http_address, options.openai_port))
     for index, (name, *place) in enumerate(services):
         for other, *elsewhere in services[index + 1 :]:
             if place == elsewhere and place[1] != 0:
@@ -122,7 +107,7 @@ def _allows_files(options: argparse.Namespace) -> bool:
         return bool(options.allow_file_override)
     addresses = [options.http_address] if options.allow_http else []
     if options.allow_grpc:
-        addresses.append(options.grpc_address or options.http_address)
+        addresses.append(options.grpc_host or options.http_address)
     return all(address in _LOOPBACK for address in addresses) and not options.http_allow_foreign
 
 

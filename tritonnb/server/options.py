@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.runtime.options import EngineOptions
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -76,42 +78,30 @@ class KeywordsWithPort(ServerKeywords, total=False):
     port: int | None
 
 
-def with_keywords(keywords: type, *defaults: type) -> Callable[[F], F]:
-    """Show the keywords of a TypedDict in the signature of a function, in place of ``**options``.
+def with_server_keywords(function: F) -> F:
+    """Show the keywords of `Server` in the signature of a function, in place of ``**options``.
 
     Type checkers read ``Unpack[...]``; `inspect.signature`, and so completion in IPython, does not.
-
-    Parameters
-    ----------
-    keywords : type
-    *defaults : type
-        Dataclasses that have the keywords as fields, with their defaults.
 
     Examples
     --------
     >>> import inspect
-    >>> from typing import TypedDict
-    >>> class Options(TypedDict, total=False):
-    ...     port: int
-    >>> @with_keywords(Options)
+    >>> @with_server_keywords
     ... def start(name, **options): ...
-    >>> inspect.signature(start)
-    <Signature (name, *, port: int = Ellipsis)>
+    >>> str(inspect.signature(start).parameters["host"])
+    "host: str = '127.0.0.1'"
     """
-    values = {field.name: field.default for kind in defaults for field in fields(kind) if field.default is not MISSING}
+    options = (*fields(ListenOptions), *fields(EngineOptions))
+    defaults = {option.name: option.default for option in options if option.default is not MISSING}
     added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name, ...), annotation=hint)
-        for name, hint in get_type_hints(keywords).items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, ...), annotation=hint)
+        for name, hint in get_type_hints(KeywordsWithPort).items()
     ]
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        *parameters, variadic = signature.parameters.values()
-        assert variadic.kind is inspect.Parameter.VAR_KEYWORD
-        _set_signature(function, signature.replace(parameters=[*parameters, *added]))
-        return function
-
-    return decorate
+    signature = inspect.signature(function)
+    *parameters, variadic = signature.parameters.values()
+    assert variadic.kind is inspect.Parameter.VAR_KEYWORD
+    _set_signature(function, signature.replace(parameters=[*parameters, *added]))
+    return function
 
 
 def with_parameters_of(

@@ -8,16 +8,14 @@ from typing import Unpack
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints import endpoint_set
-from tritonnb.endpoints.endpoint_set import ListenOptions
-from tritonnb.runtime.options import EngineOptions
-from tritonnb.server.options import KeywordsWithPort, StrPath, paths_of, with_keywords
+from tritonnb.server.options import KeywordsWithPort, StrPath, paths_of, with_server_keywords
 from tritonnb.server.server import Server
 
 #: The running servers that `serve` started, by their model repositories.
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
 
 
-@with_keywords(KeywordsWithPort, ListenOptions, EngineOptions)
+@with_server_keywords
 @with_short_traceback
 def serve(model_repository: StrPath | Sequence[StrPath] = (), **options: Unpack[KeywordsWithPort]) -> Server:
     """Start an inference server in this process.

@@ -27,7 +27,7 @@ from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.index_text import server_text
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
-from tritonnb.server.options import EngineKeywords, KeywordsWithPort, StrPath, paths_of, with_keywords
+from tritonnb.server.options import EngineKeywords, KeywordsWithPort, StrPath, paths_of, with_server_keywords
 from tritonnb.telemetry.statistics_entry import StatisticsResponse
 
 F = TypeVar("F", bound=Function)
@@ -108,7 +108,7 @@ class Server(NamedModels, BackgroundServer):
     dashboard: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
-    @with_keywords(KeywordsWithPort, ListenOptions, EngineOptions)
+    @with_server_keywords
     @with_short_traceback
     def __init__(
         self,
