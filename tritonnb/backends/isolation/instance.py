@@ -135,7 +135,7 @@ class IsolatedInstance(BackendModelInstance):
                 self._execute(child, execution)
             except ProcessEndedError as ended:
                 with self._lock:
-                    error = self._lose(child, ended.reason)
+                    error = self._lose(child, str(ended))
                 child.close()
                 raise error from None
         finally:
@@ -218,17 +218,17 @@ class IsolatedInstance(BackendModelInstance):
             return child
         if self._is_recovering and self._is_stateful:
             # The batch was sent before the scheduler ended the sequences that the process had.
-            raise self._not_healthy()
+            raise not_healthy(self._spec.name)
         if self._backoff.is_due():
             self._try_to_start()
         if self._child is None:
-            raise self._not_healthy()
+            raise not_healthy(self._spec.name)
         return self._child
 
     def _check_ready(self) -> None:
         child = self._child
         if child is None:
-            raise UnavailableError(self._not_healthy().message)
+            raise UnavailableError(not_healthy(self._spec.name).message)
         if self._has_check:
             child.model_calls.check_ready()
 
@@ -258,7 +258,7 @@ class IsolatedInstance(BackendModelInstance):
                 child.close()
             if end:
                 hint = f"its process ended while it was initialised: {end}"
-                raise InternalError(self._not_healthy().message, hint=hint) from None
+                raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
             raise
         child.ended = functools.partial(self._ended, child)
         self._inputs.close()
@@ -283,7 +283,7 @@ class IsolatedInstance(BackendModelInstance):
         self._backoff.failed()
         end = reason or f"its process ended: {child.describe_end()}"
         logger.error("Stub process '%s' is unhealthy and it will be restarted: %s", self._spec.name, end)
-        healthy = self._not_healthy().message
+        healthy = not_healthy(self._spec.name).message
         return InstanceLostError(f"{healthy} {reason}" if reason else healthy, hint="" if reason else end)
 
     def _ended(self, child: ChildProcess) -> None:
@@ -294,6 +294,3 @@ class IsolatedInstance(BackendModelInstance):
             # With the lock held, so that no batch that is sent later comes before the recovery.
             self._lost(self._lose(child))
         child.close()
-
-    def _not_healthy(self) -> InternalError:
-        return not_healthy(self._spec.name)

@@ -38,15 +38,8 @@ _CURRENT_FRAME = re.compile(
 class ProcessEndedError(Exception):
     """The process ended, or was ended, before a command had returned.
 
-    Attributes
-    ----------
-    reason : str
-        Why it was ended; empty if it ended by itself.
+    The text says why it was ended; it is empty if it ended by itself.
     """
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class ChildProcess:

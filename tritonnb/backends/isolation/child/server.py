@@ -190,6 +190,7 @@ class ChildServerCalls:
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request."""
+        request.cancelled = True
         number = next((number for number, sent in list(self._requests.items()) if sent is request), None)
         if number is not None:
             self._outbox.send(["cancel", number])
@@ -212,16 +213,5 @@ class ChildServerCalls:
         response = decode_response(encoded, payload, copy=False)
         if response.final:
             del self._requests[number]
-        request.accepted_by = _ACCEPTED if was_accepted else None
+        request.accepted_by = self if was_accepted else None  # in place of the served model in the other process
         request.answer(response)
-
-
-class _Accepted:
-    """A stand-in for the served model, in another process, that accepted a request."""
-
-    def cancel(self, request: InferRequest) -> None:
-        """Set ``cancelled``; `ChildServerCalls.cancel` cancels the request in the other process."""
-        request.cancelled = True
-
-
-_ACCEPTED = _Accepted()
