@@ -151,25 +151,16 @@ def decode_strings(execution: Execution, name: str, array: Array) -> Array:
     except UnicodeDecodeError:
         for index, request in enumerate(execution.requests):
             part = find_input(request, name)
-            if (
-                part is not None
-                and execution.responses[index] is None
-                and not all(map(_is_utf8, part.ravel().tolist()))
-            ):
-                execution.fail(
-                    index,
-                    InvalidArgumentError(f"{request.id_prefix}input '{name}' has a string that is not UTF-8"),
-                )
+            if part is None or execution.responses[index] is not None:
+                continue
+            try:
+                for string in part.ravel().tolist():
+                    string.decode()
+            except UnicodeDecodeError:
+                message = f"{request.id_prefix}input '{name}' has a string that is not UTF-8"
+                execution.fail(index, InvalidArgumentError(message))
         strings = [string.decode(errors="replace") for string in encoded]
     return np.array(strings, dtype=object).reshape(array.shape)
-
-
-def _is_utf8(string: bytes) -> bool:
-    try:
-        string.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def scatter(

@@ -197,16 +197,14 @@ class OnnxInstance(BackendModelInstance):
         self._model = model
         self._spec = spec
         self._bound: BoundSession | None = None
-        self._places = [CPU]
         self.thread_agnostic = spec.kind == "KIND_CPU"
-        if spec.kind == "KIND_GPU":
-            self._places.append(("GPU", spec.device_id))
 
     def initialize(self) -> None:
         """Create the session and check the configuration against it."""
         model, spec = self._model, self._spec
         provider_list = providers(model.context, spec)
-        with _measuring, memory_growth(*self._places) as self.memory:
+        places = [CPU, ("GPU", spec.device_id)] if spec.kind == "KIND_GPU" else [CPU]
+        with _measuring, memory_growth(*places) as self.memory:
             try:
                 self._session = ort.InferenceSession(str(model.path), model.options, providers=provider_list)
             except Exception as error:
