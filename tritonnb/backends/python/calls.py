@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
@@ -30,8 +29,8 @@ class RequestInputs(dict[str, CoreTensor]):
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__((tensor.name(), to_core_tensor(tensor)) for tensor in tensors)
         self.tensors = tensors
-        counts = Counter(tensor.name() for tensor in tensors)
-        self.duplicate_name = next((name for name, count in counts.items() if count > 1), None)
+        names = [tensor.name() for tensor in tensors]
+        self.duplicate_name = next((name for name in names if names.count(name) > 1), None)
 
 
 class BlsCall:
