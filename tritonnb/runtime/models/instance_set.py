@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from operator import attrgetter
 
 from tritonnb.backends.contract import EXECUTE_ON_ANY_THREAD, BackendModel, InstanceSpec, MemoryPlace
 from tritonnb.backends.model_checks import boolean_parameter
@@ -28,6 +29,9 @@ from tritonnb.scheduling.instances import InstanceKey, RateLimiter
 from tritonnb.scheduling.resources import Resource
 
 logger = logging.getLogger(__name__)
+
+#: The attributes in which an instance matches a required one.
+_SIGNATURE = ("kind", "device_id", "resources", "priority", "passive")
 
 
 class InstanceSet:
@@ -179,7 +183,7 @@ class InstanceSet:
         Instances match by name first; the others match if they differ in the name only.
         """
         unmatched, specs = self._members, list(instance_specs(config))
-        for key in (_named, _signature):
+        for key in (attrgetter("name", *_SIGNATURE), attrgetter(*_SIGNATURE)):
             keys = {number: key(self._by_number[number].spec) for number in sorted(unmatched)}
             missing = []
             for spec in specs:
@@ -255,11 +259,3 @@ def _resources(rate_limiter: pb.ModelRateLimiter, device: int) -> tuple[Resource
         Resource(resource.name, resource.count, None if getattr(resource, "global") else device)
         for resource in rate_limiter.resources
     )
-
-
-def _signature(spec: InstanceSpec) -> tuple[object, ...]:
-    return spec.kind, spec.device_id, spec.resources, spec.priority, spec.passive
-
-
-def _named(spec: InstanceSpec) -> tuple[object, ...]:
-    return spec.name, *_signature(spec)
