@@ -21,12 +21,11 @@ from tritonnb.core.errors import Problem, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
-from tritonnb.model_config.tokens import ConfigSyntaxError, Tokenizer, TokenKind, tokens_until
+from tritonnb.model_config.tokens import CLOSING, OPENING, ConfigSyntaxError, Tokenizer, TokenKind, tokens_until
 from tritonnb.model_config.validate import check_scheduling, check_tensors
 
 #: More problems than this are not listed.
 MOST = 20
-_OPENING, _CLOSING = ("{", "<", "["), ("}", ">", "]")
 #: Errors after which the nesting of the text is unknown, so that further errors would only be consequences.
 _ABOUT_NESTING = re.compile(r'Expected "[\]}>{<]"|(?:found|got:?) "?(?:[\]}>{<\[]|"?$)')
 #: A backend may complete what is missing.
@@ -68,9 +67,8 @@ def _without_statement(raw: bytes, error: ConfigSyntaxError) -> bytes:
     end, depth = start, 0
     try:
         while (token := tokenizer.next()).kind is not TokenKind.END:
-            depth += token.text in _OPENING
-            depth -= token.text in _CLOSING
-            if depth < 0 or (depth == 0 and first_line - 1 + token.line > error.line and token.text not in _CLOSING):
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+            if depth < 0 or (depth == 0 and first_line - 1 + token.line > error.line and token.text not in CLOSING):
                 break
             end = start + token.end
     except ConfigSyntaxError:
@@ -79,18 +77,11 @@ def _without_statement(raw: bytes, error: ConfigSyntaxError) -> bytes:
     return raw[:start] + re.sub(rb"[^\n]", b" ", raw[start:end]) + raw[end:]
 
 
-def violated_rules(config: pb.ModelConfig, paths: Callable[[str, Any], list[str]]) -> list[str]:
+def _violated_rules(config: pb.ModelConfig) -> list[str]:
     """Return the messages of all rules that a configuration violates by itself, without its backend and files.
 
     Each part of the configuration is checked without the others. In the message of a batcher the field that a message
     is about is then removed, to find the next one.
-
-    Parameters
-    ----------
-    config : inference.ModelConfig
-        With its name.
-    paths : callable
-        ``paths(message, config)`` returns the fields that a message is about.
     """
     messages: list[str] = []
     for part, check in _parts(config):
@@ -101,7 +92,7 @@ def violated_rules(config: pb.ModelConfig, paths: Callable[[str, Any], list[str]
             except TritonError as error:
                 if error.message not in messages and _MAY_BE_COMPLETED not in error.message:
                     messages.append(error.message)
-                if not _remove_first(part, paths(error.message, part)):
+                if not _remove_first(part, _paths(error.message, part)):
                     break
     return messages
 
@@ -221,7 +212,7 @@ def _further_problems(first: Problem, text: str, parsed: ParsedConfig, name: str
     """Yield the problems that remain when the first one is fixed; only those with a position in the text."""
     config = copy.deepcopy(parsed.config)
     config.name = config.name or name
-    for message in violated_rules(config, _paths):
+    for message in _violated_rules(config):
         problem = problem_of(message, text, parsed)
         if problem.line and message not in first.message:
             yield problem

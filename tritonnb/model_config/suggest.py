@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -16,12 +17,11 @@ from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.backend_selection import BACKEND_GROUP, similar_backend
 from tritonnb.model_config.fields import MESSAGES, Scalar, fields_of, similar_constant
 from tritonnb.model_config.text_edit import edit_text, statement_text
-from tritonnb.model_config.tokens import ConfigSyntaxError, Token, TokenKind, tokens_of, tokens_until
+from tritonnb.model_config.tokens import CLOSING, OPENING, ConfigSyntaxError, Token, TokenKind, tokens_of, tokens_until
 
 #: The prefix of load API errors before the cause, for the first of several versions.
 _LOAD_PREFIX = re.compile(r"^(?:load failed for model '[^']*': )?version \d+ is at UNAVAILABLE state: [A-Z][a-z ]*: ")
 _ARROW = " → "
-_OPENING = {"{": "}", "<": ">", "[": "]"}
 
 # --- syntax -------------------------------------------------------------------------------------------
 
@@ -98,20 +98,14 @@ def _removed(text: str, name: Token, what: str) -> Fix:
 
 def _end_of_field(text: str, name: Token) -> int:
     """Return the end of a field: after its value, or after the separator if there is one."""
-    tokens = [token for token in tokens_of(text) if token.start > name.start]
-    closing: list[str] = []
-    end = name.end
-    for number, token in enumerate(tokens):
-        if token.text in _OPENING:
-            closing.append(_OPENING[token.text])
-        elif closing and token.text == closing[-1]:
-            closing.pop()
-        end = token.end
-        following = tokens[number + 1] if number + 1 < len(tokens) else None
-        continues = token.kind is TokenKind.STRING and following is not None and following.kind is TokenKind.STRING
-        if not closing and token.text not in (":", "-") and not continues:
-            return following.end if following is not None and following.text in (",", ";") else end
-    return end
+    tokens = [token for token in tokens_of(text) if token.start >= name.start]
+    depth = 0
+    for token, following in itertools.pairwise(tokens[1:]):
+        depth += (token.text in OPENING) - (token.text in CLOSING)
+        is_continued = token.kind is TokenKind.STRING and following.kind is TokenKind.STRING
+        if not depth and token.text not in (":", "-") and not is_continued:
+            return following.end if following.text in (",", ";") else token.end
+    return tokens[-1].end
 
 
 def _fix(text: str, start: int, end: int, replacement: str, label: str, hint: str = "") -> Fix:

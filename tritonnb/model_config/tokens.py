@@ -14,6 +14,7 @@ from enum import Enum
 
 from tritonnb.core.errors import InvalidArgumentError
 
+OPENING, CLOSING = ("{", "<", "["), ("}", ">", "]")
 _TAB = 8
 _HEX = re.compile(rb"0[xX]([0-9a-fA-F]*)")
 _OCTAL = re.compile(rb"0(?=[0-9])[0-7]*")
