@@ -116,10 +116,6 @@ class FreeSlots:
         self._rise(gap, last)
         return first
 
-    def pop_all(self) -> list[Slot]:
-        """Take out all slots, in order."""
-        return [self.pop() for _ in range(len(self._heap))]
-
     def _rise(self, gap: int, slot: Slot) -> None:
         """Put a slot into a gap, or above it."""
         heap = self._heap
@@ -173,7 +169,7 @@ class SlotTable:
     def retire(self, instance: int) -> None:
         """Assign no new sequences to the slots of an instance; current ones keep theirs until they end."""
         self.retired.add(instance)
-        for slot in self._free.pop_all():
+        for slot in [self._free.pop() for _ in range(len(self._free))]:
             if slot.instance != instance:
                 self._free.push(slot)
 
