@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -101,7 +100,7 @@ def _read(
 ) -> tuple[pb.ModelConfig, str | None]:
     """Return the configuration, and its text if it was the text of a *config.pbtxt*."""
     text: str | None = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
-    with _named(config):
+    try:
         if text is not None and text.lstrip().startswith("{"):
             read, text = _from_fields(_parsed_json(text)), None
         elif text is not None:
@@ -112,6 +111,10 @@ def _read(
         if check is not None:
             with problem_context(read, text):
                 check(read)
+    except TritonError as error:
+        if _is_path(config):
+            error.message = f"'{os.fspath(cast(str, config))}': {error.message}"
+        raise
     return read, text
 
 
@@ -134,17 +137,6 @@ def _is_path(config: object) -> bool:
     if set(config) & set("{}<>#\n") or not config.strip():
         return False
     return ":" not in config or Path(config).suffix in (".pbtxt", ".json")
-
-
-@contextmanager
-def _named(config: object) -> Iterator[None]:
-    """Name the file, if there is one, in the errors of the block."""
-    try:
-        yield
-    except TritonError as error:
-        if _is_path(config):
-            error.message = f"'{os.fspath(cast(str, config))}': {error.message}"
-        raise
 
 
 def _is_wrapped(text: str) -> bool:

@@ -16,7 +16,6 @@ from tritonnb.core.json_types import JsonDict, JsonValue
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.fields import Element, is_map
 
-_INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 #: 64-bit integers that Triton writes as strings, like protobuf's JSON mapping.
 _STRINGS = {
     "inference.ModelSequenceBatching.InitialState.dims",
@@ -71,7 +70,7 @@ def _single(value: Element, field: FieldDescriptor, unset: bool) -> JsonValue:
         return value if known is None else known.name
     if isinstance(value, float):
         return _float(value, field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT)
-    if field.cpp_type in _INT64 and field.full_name in _STRINGS:
+    if field.full_name in _STRINGS:
         return str(value)
     return value
 
