@@ -14,9 +14,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
 
 FORMATS = ("default", "ISO8601")
 
@@ -104,15 +103,13 @@ def write_log(settings: LogSettings) -> None:
 class _Formatter(logging.Formatter):
     """Triton's lines: ``I1121 08:01:09.980988 30626 server.py:12] "message"``."""
 
-    _LETTERS: ClassVar[Mapping[str, str]] = {"DEBUG": "I", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "E"}
-
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self._settings = settings
         self._escapes = os.environ.get(_ESCAPE) != "0"
 
     def format(self, record: logging.LogRecord) -> str:
-        letter = self._LETTERS.get(record.levelname, "I")
+        letter = "I" if record.levelno < logging.WARNING else "W" if record.levelno < logging.ERROR else "E"
         when = time.gmtime(record.created)
         if self._settings.log_format == "ISO8601":
             head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', when)} {letter}"
