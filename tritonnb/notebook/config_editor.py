@@ -25,10 +25,10 @@ from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import set_field
+from tritonnb.notebook.config_report import ServedConfig
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
 from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.served_config import ServedConfig
 from tritonnb.notebook.static_fallback import StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker

@@ -11,8 +11,6 @@ from typing import Any
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
-Entry = Json
-
 _STEP = re.compile(r"(\w+)(?:\[(\d+)\])?")
 _SCHEDULERS = {
     "none": "one request at a time",
@@ -29,7 +27,7 @@ _BATCHER_HINTS = {
 }
 
 
-def form_of(config: pb.ModelConfig) -> list[Entry]:
+def form_of(config: pb.ModelConfig) -> list[Json]:
     """Return the form of a configuration: sections, each with a title and fields.
 
     A field has the ``path`` that `set_field` takes, a ``label``, a ``kind`` (``int``, ``float``, ``ints``,
@@ -100,7 +98,7 @@ def _child(message: Any, step: str) -> Any:
 # --- sections -----------------------------------------------------------------------------------------
 
 
-def _instances(config: pb.ModelConfig, index: int) -> Entry:
+def _instances(config: pb.ModelConfig, index: int) -> Json:
     groups = config.instance_group
     group = groups[index] if groups else pb.ModelInstanceGroup()
     path = f"instance_group[{index}]"
@@ -113,7 +111,7 @@ def _instances(config: pb.ModelConfig, index: int) -> Entry:
     )
 
 
-def _dynamic(batching: pb.ModelDynamicBatching) -> list[Entry]:
+def _dynamic(batching: pb.ModelDynamicBatching) -> list[Json]:
     prefix = "dynamic_batching"
     hints = {**_BATCHER_HINTS, "priority_levels": "0: none"}
     if batching.priority_levels:
@@ -129,7 +127,7 @@ def _dynamic(batching: pb.ModelDynamicBatching) -> list[Entry]:
     return sections
 
 
-def _policy(title: str, policy: pb.ModelQueuePolicy, prefix: str, folded: bool = False) -> Entry:
+def _policy(title: str, policy: pb.ModelQueuePolicy, prefix: str, folded: bool = False) -> Json:
     action = pb.ModelQueuePolicy.TimeoutAction.Name(policy.timeout_action)
     actions = {"REJECT": "reject the request", "DELAY": "execute it after all others"}
     section = _section(
@@ -142,7 +140,7 @@ def _policy(title: str, policy: pb.ModelQueuePolicy, prefix: str, folded: bool =
     return {**section, "folded": folded}
 
 
-def _sequence(sequence: pb.ModelSequenceBatching) -> Entry:
+def _sequence(sequence: pb.ModelSequenceBatching) -> Json:
     prefix = "sequence_batching"
     fields = [_field(sequence, "max_sequence_idle_microseconds", prefix, "1 000 000")]
     if sequence.WhichOneof("strategy_choice") == "oldest":
@@ -153,7 +151,7 @@ def _sequence(sequence: pb.ModelSequenceBatching) -> Entry:
     return _section("Sequence batcher", *fields)
 
 
-def _versions(policy: pb.ModelVersionPolicy) -> Entry:
+def _versions(policy: pb.ModelVersionPolicy) -> Json:
     choice = policy.WhichOneof("policy_choice") or "latest"
     choices = {"latest": "the latest", "all": "all", "specific": "specific"}
     fields = [_choice("version_policy", "serve", choice, choices)]
@@ -195,15 +193,15 @@ def _set_versions(config: pb.ModelConfig, choice: str) -> None:
 # --- fields -------------------------------------------------------------------------------------------
 
 
-def _section(title: str, *fields: Entry) -> Entry:
+def _section(title: str, *fields: Json) -> Json:
     return {"title": title, "fields": list(fields), "folded": False}
 
 
-def _fields(message: Any, prefix: str, hints: dict[str, str]) -> list[Entry]:
+def _fields(message: Any, prefix: str, hints: dict[str, str]) -> list[Json]:
     return [_field(message, name, prefix, hint) for name, hint in hints.items()]
 
 
-def _field(message: Any, name: str, prefix: str = "", hint: str = "") -> Entry:
+def _field(message: Any, name: str, prefix: str = "", hint: str = "") -> Json:
     path = f"{prefix}.{name}" if prefix else name
     value = getattr(message, name)
     kind = type(value).__name__
@@ -215,6 +213,6 @@ def _field(message: Any, name: str, prefix: str = "", hint: str = "") -> Entry:
     return {"path": path, "label": label, "kind": kind, "value": value, "unit": unit, "hint": hint, "help": help_key}
 
 
-def _choice(path: str, label: str, value: str, choices: dict[str, str]) -> Entry:
+def _choice(path: str, label: str, value: str, choices: dict[str, str]) -> Json:
     entry = {"path": path, "label": label.replace("_", " "), "kind": "choice", "value": value}
     return {**entry, "choices": [list(choice) for choice in choices.items()], "unit": "", "hint": "", "help": ""}

@@ -187,10 +187,8 @@ class MergedIntervals:
 
     def encode(self) -> list[Columns]:
         """Return one list per counter for each level."""
-        encoded: list[Columns] = []
-        for start, level in zip(self._from, self._levels, strict=True):
-            encoded.append({"from": [start], **encode_columns(self._names, level)})
-        return encoded
+        levels = zip(self._from, self._levels, strict=True)
+        return [{"from": [start], **encode_columns(self._names, level)} for start, level in levels]
 
 
 def encode_columns(names: Sequence[str], counted: dict[int, list[int]]) -> Columns:
