@@ -72,10 +72,10 @@ class LightHeaders:
         self._by_name = by_name
         self.route: object = None
 
-    def get(self, name: str) -> str | None:
-        """Return the value of a header; None if it is absent."""
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return the value of a header, or the default."""
         value = self._by_name.get(name.lower().encode("latin-1"))
-        return None if value is None else value.decode("latin-1")
+        return default if value is None else value.decode("latin-1")
 
     def full(self) -> httputil.HTTPHeaders:
         """Return all headers, as Tornado's class."""
