@@ -284,9 +284,8 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
                 f"ragged input '{tensor.name}', model provides {shape_text(tensor.shape)}"
             )
 
-    inputs, outputs = (
-        {tensor.name: tensor for tensor in tensors} for tensors in (session.get_inputs(), session.get_outputs())
-    )
+    inputs = {node.name: node for node in session.get_inputs()}
+    outputs = {node.name: node for node in session.get_outputs()}
     model.tensors.check(inputs, outputs, check)
 
 

@@ -33,7 +33,6 @@ class IsolatedBackend(Backend):
         self._location = location
         self._settings = settings
         self._child: ChildProcess | None = None
-        self._launch: Launch | None = None
         self._counts: dict[str, int] = {}
 
     def open(self, context: ModelContext) -> None:
@@ -64,7 +63,6 @@ class IsolatedBackend(Backend):
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create the model, which owns the child from now on."""
-        assert self._launch is not None
         child, self._child = self._child, None
         return IsolatedModel(context, self._launch, child)
 

@@ -167,18 +167,18 @@ class ChildServerCalls:
     Parameters
     ----------
     outbox : Outbox
+
+    Attributes
+    ----------
+    metrics : CustomMetrics
+        Custom metrics that models define.
     """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._metrics = ChildMetrics(outbox)
+        self.metrics = ChildMetrics(outbox)
         self._numbers = itertools.count(1)
         self._requests: dict[int, InferRequest] = {}
-
-    @property
-    def metrics(self) -> CustomMetrics:
-        """Custom metrics that models define."""
-        return self._metrics
 
     def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
         """Run a request; its responses are passed to ``request.respond`` on the thread that reads ``calls``."""
