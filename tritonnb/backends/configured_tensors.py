@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.batching import find_input, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings, find_input, gather, publish_states, scatter
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import check_input_count, find_tensor
 from tritonnb.core.datatypes import BY_NUMBER
@@ -176,7 +176,7 @@ class ConfiguredTensors:
                 check(spec, outputs[name], "output")
 
     def gather(
-        self, execution: Execution, names: Iterable[str], *, optional: bool = False
+        self, execution: Execution, names: Iterable[str], *, optional: bool = False, decode: bool = False
     ) -> dict[str, npt.NDArray[np.generic]]:
         """Return the arrays of a batch by name: those that describe it, and inputs.
 
@@ -187,6 +187,8 @@ class ConfiguredTensors:
             The inputs.
         optional : bool, optional
             Whether the requests may lack inputs, which are then missing in the result.
+        decode : bool, optional
+            Whether the framework takes strings as ``str`` (`decode_strings`).
 
         Raises
         ------
@@ -199,7 +201,8 @@ class ConfiguredTensors:
                 continue
             array = gather(execution, name, name in self.ragged)
             if array is not None:
-                arrays[name] = array
+                is_encoded = decode and array.dtype.kind == "O"
+                arrays[name] = decode_strings(execution, name, array) if is_encoded else array
             elif not optional:
                 raise InvalidArgumentError(f"model '{self.spec.name}': expected input '{name}', got none")
         return arrays

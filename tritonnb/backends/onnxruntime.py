@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from tritonnb.backends.batching import decode_strings
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
@@ -27,7 +26,7 @@ from tritonnb.backends.model_checks import (
     find_model_file,
 )
 from tritonnb.backends.onnxruntime_options import providers, run_options, session_options
-from tritonnb.core.datatypes import DATATYPES, INVALID, DataType, as_bytes_array
+from tritonnb.core.datatypes import DATATYPES, INVALID, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
@@ -225,17 +224,14 @@ class OnnxInstance(BackendModelInstance):
 
     def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
         """List the tensors that pass through the CPU: all except the bound states."""
-        self._datatypes = {tensor.name: _datatype(tensor) for tensor in self._session.get_inputs()}
-        self._inputs = [name for name in self._datatypes if name not in bound_states.values()]
+        inputs = map(_model_tensor, self._session.get_inputs())
+        self._inputs = [tensor.name for tensor in inputs if tensor.name not in bound_states.values()]
         self._states = [name for name in self._model.tensors.states if name not in bound_states]
         self._fetched_names = list(dict.fromkeys((*self._model.tensors.spec.outputs, *self._states)))
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        feeds = self._model.tensors.gather(execution, self._inputs, optional=True)
-        for name, array in feeds.items():
-            if self._datatypes[name].variable_size:
-                feeds[name] = decode_strings(execution, name, array)
+        feeds = self._model.tensors.gather(execution, self._inputs, optional=True, decode=True)
         execution.compute_started()
         try:
             results = (
@@ -259,15 +255,10 @@ class OnnxInstance(BackendModelInstance):
 
 def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
     """Return a tensor as ONNX Runtime describes it; dimensions that are unknown or only have a name are -1."""
-    shape = tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
-    return ModelTensor(tensor.name, _datatype(tensor), shape)
-
-
-def _datatype(tensor: ort.NodeArg) -> DataType:
     datatype = _DATATYPES.get(tensor.type)
     if datatype is None:
         raise UnsupportedError(f"tensor '{tensor.name}': expected a type that Triton has, got {tensor.type}")
-    return datatype
+    return ModelTensor(tensor.name, datatype, tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape))
 
 
 def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:

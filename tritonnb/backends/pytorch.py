@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import decode_strings
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.device_states import DTYPES, DeviceStates
@@ -162,10 +161,7 @@ class TorchInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
         configured = self._model.tensors
-        arrays = configured.gather(execution, self._inputs, optional=True)
-        for name, array in arrays.items():
-            if array.dtype.kind == "O":
-                arrays[name] = decode_strings(execution, name, array)
+        arrays = configured.gather(execution, self._inputs, optional=True, decode=True)
         with (
             torch.inference_mode() if self._model.inference_mode else torch.no_grad(),
             torch.jit.optimized_execution(self._model.optimized),  # type: ignore[attr-defined]
