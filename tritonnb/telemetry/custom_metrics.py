@@ -92,11 +92,11 @@ class CustomMetrics:
         """Return all families, ordered by name, with the values of their metrics in the order of creation."""
         with self._lock:
             families = [family for _, family in sorted(self._families.items())]
-            return [(family, [metric.sample() for metric in family.metrics()]) for family in families]
+            return [(family, [metric.sample() for metric in family.metrics.values()]) for family in families]
 
 
 class CustomMetricFamily:
-    """Metrics of one name that differ in their labels."""
+    """Metrics of one name that differ in their labels: ``metrics`` has them by label, in the order of creation."""
 
     def __init__(self, name: str, description: str, kind: MetricKind, lock: threading.Lock) -> None:
         self.name = name
@@ -104,7 +104,7 @@ class CustomMetricFamily:
         self.kind = kind
         self.users = 0
         self._lock = lock
-        self._metrics: dict[Labels, CustomMetric] = {}
+        self.metrics: dict[Labels, CustomMetric] = {}
 
     def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> CustomMetric:
         """Return the metric with these labels; ``buckets`` are the upper bounds of a histogram, ascending.
@@ -126,17 +126,13 @@ class CustomMetricFamily:
             raise InvalidArgumentError("the buckets of a histogram must rise")
         key = tuple(sorted(labels.items()))
         with self._lock:
-            if key not in self._metrics:
-                self._metrics[key] = self.create_metric(key, bounds)
-            return self._metrics[key]
+            if key not in self.metrics:
+                self.metrics[key] = self.create_metric(key, bounds)
+            return self.metrics[key]
 
     def create_metric(self, labels: Labels, bounds: Sequence[float]) -> CustomMetric:
         """Create a metric; called by `metric` with the lock held."""
         return CustomMetric(self.kind, labels, bounds, self._lock)
-
-    def metrics(self) -> list[CustomMetric]:
-        """Return the metrics created so far."""
-        return list(self._metrics.values())
 
 
 class CustomMetric:
