@@ -161,17 +161,13 @@ def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
 def label_log_axis(axis: Axis) -> None:
     """Label a logarithmic axis with plain numbers instead of powers of ten."""
     formatter = FuncFormatter(lambda value, position: f"{value:g}")
-    decades = _decades(axis)
+    low, high = sorted(axis.get_view_interval())
+    decades = math.log10(high / low)
     if decades < 2.5:  # powers of ten alone would leave a part without a label
         axis.set_major_locator(MaxNLocator(6) if decades < 1 else LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(formatter)
     axis.set_minor_formatter(NullFormatter())
-
-
-def _decades(axis: Axis) -> float:
-    low, high = sorted(axis.get_view_interval())
-    return math.log10(high / low)
 
 
 def panels_above(ax: Axes, *panels: tuple[float, str]) -> list[Axes]:

@@ -150,8 +150,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def close(self) -> None:
         """Close the dashboard; the server and its models are not affected."""
         open_dashboards.remove(self._server, self)
-        self._worker.stop()
-        self._worker.join()
+        self._worker.close()
         if self._server.alive:
             with contextlib.suppress(TritonError, RuntimeError):  # it stops in the meantime
                 self._monitor.close()

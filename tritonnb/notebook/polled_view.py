@@ -55,8 +55,7 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Stop reading, and close the view; the server is not affected."""
         if not self._closed:
             self._closed = True
-            self._worker.stop()
-            self._worker.join()
+            self._worker.close()
             for widget in self.parts():
                 widget.close()
             super().close()

@@ -49,7 +49,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the thread; jobs that were submitted before are run first."""
-        atexit.register(self._end)
+        atexit.register(self.close)
         self._thread.start()
 
     def submit(self, job: Job) -> bool:
@@ -70,7 +70,8 @@ class Worker:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Run the jobs that were submitted, and end the thread."""
         self.stop()
         self.join()
 
@@ -83,7 +84,7 @@ class Worker:
             if job is None:
                 break
             self._run(job)
-        atexit.unregister(self._end)
+        atexit.unregister(self.close)
 
 
 class LatestOnlyWorker:
