@@ -31,6 +31,7 @@ def test_preset_is_valid_and_complete(name: str) -> None:
     assert bool(shown["comparison"]) == bool(preset(name)["baseline"])
     assert shown["figures"]["statistics"]["execution_count"] == len(recording.batches)
     assert len(shown["arrivals"]) == len(recording.arrivals())
+    assert shown["figures"]["latencies"]["count"] == len({request.serial for request in recording.requests})
 
 
 @pytest.mark.parametrize(

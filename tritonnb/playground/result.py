@@ -13,6 +13,7 @@ from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.playground.scenario import write_arrival
 from tritonnb.recording.arrivals import arrivals_of
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
@@ -103,7 +104,7 @@ def _ghost(baseline: Recording) -> Json:
 
 def _figures(recording: Recording) -> Json:
     """Return the data of the figures; times in ms."""
-    latencies = sorted(request.latency_ns / 1e6 for request in recording.requests)
+    latencies = latencies_ms(recording.requests)
     step = max(1, len(latencies) // _MOST_POINTS)
     curve = [[value, (place + 1) / len(latencies)] for place, value in enumerate(latencies)]
     return {
