@@ -16,7 +16,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
 from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, REFUSAL, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import SPACE, TimeScale, box, duration, label_lanes
@@ -218,7 +217,7 @@ def _is_direct(rec: Recording, model: str) -> bool:
 
 def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
     """Return the sequence, and begin and end of the wait, of each refused request."""
-    ids = {event.serial: event.correlation_id for event in rec.events if isinstance(event, RequestArrived)}
+    ids = {serial: event.correlation_id for serial, event in rec.arrived.items()}
     return [(ids.get(refusal.serial, 0), refusal.received_ns, refusal.time_ns) for refusal in rec.refused]
 
 

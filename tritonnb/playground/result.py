@@ -165,13 +165,12 @@ def control_inputs(recording: Recording, config: pb.ModelConfig) -> list[list[An
     ]
     if not controls:
         return []
-    arrived = {event.serial: event for event in recording.events if isinstance(event, RequestArrived)}
     return [
         [
             batch.number,
             batch.instance,
             {
-                name: [_value(control, arrived.get(serial or 0)) for serial in batch.requests]
+                name: [_value(control, recording.arrived.get(serial or 0)) for serial in batch.requests]
                 for name, control in controls
             },
         ]

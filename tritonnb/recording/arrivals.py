@@ -78,7 +78,7 @@ class OfferedLoad:
 
 def offered_load(rec: RecordedEvents) -> OfferedLoad:
     """Measure the load of a recording of one model; at least one request must have run and time must have passed."""
-    arrived = sorted((event.time_ns, event.size) for event in rec.events if isinstance(event, RequestArrived))
+    arrived = sorted((event.time_ns, event.size) for event in rec.arrived.values())
     begin = min(request.received_ns for request in rec.requests)
     throughput = (
         len(last_executions(rec.requests)) * 1e9 / (max(request.exec_end_ns for request in rec.requests) - begin)

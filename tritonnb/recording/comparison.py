@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
 from tritonnb.recording.batches import Batch
@@ -247,8 +246,7 @@ def compare(first: Recording, second: Recording, *, names: tuple[str, str] = ("f
 
 def _arrival_positions(run: Recording) -> dict[int, int]:
     """Return the position of each request in the order of arrivals, by its serial."""
-    arrived = [event.serial for event in run.events if isinstance(event, RequestArrived)]
-    return {serial: position for position, serial in enumerate(arrived)}
+    return {serial: position for position, serial in enumerate(run.arrived)}
 
 
 def _members(batch: Batch, positions: Mapping[int, int]) -> tuple[int | None, ...]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.arrivals import offered_load
 from tritonnb.recording.batches import last_executions
@@ -167,7 +166,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
     if not config.HasField("sequence_batching"):
         return
     limit_ms = sequence_batcher_settings(config, {}).max_sequence_idle_ns / 1e6
-    ids = {event.serial: event.correlation_id for event in rec.events if isinstance(event, RequestArrived)}
+    ids = {serial: event.correlation_id for serial, event in rec.arrived.items()}
     refused = [refusal for refusal in rec.refused if "must specify the START flag" in refusal.message]
     reported = set()
     for occupancy in rec.slot_occupancy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritonnb.core.events import RequestArrived
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rerun import Rerun
@@ -83,4 +82,4 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
     first = len(arrivals) - min(requests, sum(arrival.time_us >= first_us for arrival in arrivals))
     configs = (rerun.config, read_config(draft, name=rerun.config.name))
     before, after = (rerun.run(config, first=first, continued=True) for config in configs)
-    return DraftReplay(before, after, next(event.time_ns for event in rec.events if isinstance(event, RequestArrived)))
+    return DraftReplay(before, after, rec.first_arrival_ns)

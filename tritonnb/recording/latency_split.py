@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
+from tritonnb.core.events import BatchExecuted, BatchSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.recorded_events import RecordedEvents
@@ -144,11 +144,10 @@ class LatencySplitter:
         self._limited = any(group.rate_limiter.resources for group in config.instance_group)
         sent = [event for event in rec.events if isinstance(event, BatchSent)]
         executed = {event.batch: event for event in rec.events if isinstance(event, BatchExecuted)}
-        arrived = [event for event in rec.events if isinstance(event, RequestArrived)]
         sent.sort(key=lambda event: (event.time_ns, event.batch))
         self._executed = executed
-        self._arrivals = {event.serial: event for event in arrived}
-        self._position = {event.serial: position for position, event in enumerate(arrived)}
+        self._arrivals = rec.arrived
+        self._position = {serial: position for position, serial in enumerate(rec.arrived)}
         self._entered = self._entry_times(rec, sent)
         self._lanes = {
             name: _Lane([event for event in sent if event.instance == name], executed) for name in rec.instances

@@ -66,7 +66,7 @@ class RecordedEvents:
         """
         self.events = list(events)
         self.configs = dict(configs)
-        for derived in ("_executed", "ensemble_requests", "generations", "slot_occupancy"):
+        for derived in ("_executed", "arrived", "ensemble_requests", "generations", "slot_occupancy"):
             self.__dict__.pop(derived, None)
 
     @property
@@ -78,6 +78,11 @@ class RecordedEvents:
     def requests(self) -> list[RequestRecord]:
         """The requests that ran."""
         return self._executed[1]
+
+    @cached_property
+    def arrived(self) -> dict[int, RequestArrived]:
+        """The arrival of each request by its serial, in the order of time."""
+        return {event.serial: event for event in self.events if isinstance(event, RequestArrived)}
 
     @property
     def refused(self) -> list[RequestRefused]:
@@ -124,7 +129,7 @@ class RecordedEvents:
     @property
     def first_arrival_ns(self) -> int:
         """The time of the first arrival (monotonic clock, ns); 0 if there is none."""
-        return next((event.time_ns for event in self.events if isinstance(event, RequestArrived)), 0)
+        return next((event.time_ns for event in self.arrived.values()), 0)
 
     @property
     def instances(self) -> list[str]:

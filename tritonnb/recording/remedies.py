@@ -14,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
@@ -97,7 +96,7 @@ def find_remedies(
         Service-time model; the recorded one by default.
     """
     config = rec.configs[request.model]
-    serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
+    serials = list(rec.arrived)
     if request.serial not in serials or not any(cause in _CANDIDATES for cause in causes):
         return {}
     outcomes = _Outcomes(rec, request, serials.index(request.serial), service)
@@ -161,7 +160,7 @@ class _Outcomes:
         start = max(0, index - _MAX_EARLIER)
         if not start:
             return 0
-        arrived = [event for event in rec.events if isinstance(event, RequestArrived)]
+        arrived = list(rec.arrived.values())
         end_ns = {request.serial: request.exec_end_ns for request in rec.requests}
         latest = max((end_ns.get(event.serial, 0) for event in arrived[:start]), default=0)
         for position in range(start, index + 1):

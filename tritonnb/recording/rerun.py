@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.simulation.service import Service
 
@@ -93,7 +92,7 @@ def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
     InvalidArgumentError
         If it is of another number of models, or lacks the configuration.
     """
-    models = {event.model for event in rec.events if isinstance(event, RequestArrived)}
+    models = {event.model for event in rec.arrived.values()}
     if len(models) != 1:
         names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
         raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")

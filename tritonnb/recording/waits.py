@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tritonnb.core.events import RequestArrived
 from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.telemetry.lanes import count_overlaps
 
@@ -42,9 +41,8 @@ def waits_of(rec: RecordedEvents) -> list[Wait]:
         end_ns = max(sent[request.batch], request.queued_ns)
         wait = Wait(request.serial, request.size, request.priority, label, request.queued_ns, end_ns)
         by_serial.setdefault(request.serial, wait)
-    arrived = {event.serial: event for event in rec.events if isinstance(event, RequestArrived)}
     for refusal in rec.refused:
-        arrival = arrived.get(refusal.serial)
+        arrival = rec.arrived.get(refusal.serial)
         label = (arrival.id if arrival else "") or str(refusal.serial)
         priority = arrival.priority if arrival else 0
         error = refusal.message or "cancelled"

@@ -7,7 +7,6 @@ import statistics
 from collections import Counter, defaultdict
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.comparison import Comparison
@@ -49,9 +48,8 @@ def _rerun_steps(rerun: Rerun, rec: Recording, service: Service | None) -> None:
             "got none"
         )
     steps = {generation.serial: len(generation.steps) for generation in generations}
-    serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
     rerun.arrivals = [
-        arrival.with_steps(steps.get(serial, 1)) for serial, arrival in zip(serials, rerun.arrivals, strict=True)
+        arrival.with_steps(steps.get(serial, 1)) for serial, arrival in zip(rec.arrived, rerun.arrivals, strict=True)
     ]
     recorded = _recorded_steps(rec, generations)
     rerun.times = step = service or LearnedTimes(tuple([one for one, _ in recorded]))

@@ -12,7 +12,6 @@ from itertools import pairwise
 from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.read import read_config
 from tritonnb.recording.recording import Recording
@@ -166,7 +165,7 @@ def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10
     >>> bool(sheet.check("A"))
     False
     """
-    models = sorted({event.model for event in rec.events if isinstance(event, RequestArrived)})
+    models = sorted({event.model for event in rec.arrived.values()})
     if len(models) != 1 or models[0] not in rec.configs:
         names = ", ".join(models) or "none"
         raise InvalidArgumentError(
@@ -174,7 +173,7 @@ def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10
         )
     if not 1 <= requests <= len(LETTERS):
         raise InvalidArgumentError(f"requests expected a number from 1 to {len(LETTERS)}, got {requests}")
-    first_ns = next(event.time_ns for event in rec.events if isinstance(event, RequestArrived))
+    first_ns = rec.first_arrival_ns
     from_us = start_ms * 1000 - (first_ns - rec.origin_ns) / 1000
     chosen = [arrival for arrival in rec.arrivals() if arrival.time_us >= from_us and arrival.cancel_us is None]
     if not chosen:
