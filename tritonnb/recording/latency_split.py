@@ -19,8 +19,8 @@ the wait for a slot, the step that reads the prompt, and the other steps with th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from tritonnb.core.events import BatchExecuted, BatchSent
@@ -162,57 +162,52 @@ class LatencySplitter:
 
         Those of a step of a generation are those of all steps up to it.
         """
-        if request.serial not in self._steps:
-            return self._split_execution(request)
+        steps = self._steps.get(request.serial)
         parts: list[Interval] = []
-        begin_ns = request.received_ns
-        for number, step in enumerate(self._steps[request.serial]):
-            for part in self._split_execution(replace(step, received_ns=begin_ns)):
-                begin_ns = part.end_ns
-                cause = _cause_in_generation(part.cause, number)
-                if parts and parts[-1].cause == cause:
-                    parts[-1] = replace(parts[-1], end_ns=part.end_ns)
-                else:
-                    parts.append(replace(part, cause=cause, batch=None))
+        now = request.received_ns
+        for number, step in enumerate(steps or [request]):
+            for cause, end_ns, batch in self._causes(step, now):
+                if steps:
+                    cause, batch = _cause_in_generation(cause, number), None
+                if end_ns <= now:
+                    continue
+                begin_ns = now
+                if parts and (parts[-1].cause, parts[-1].batch) == (cause, batch):
+                    begin_ns = parts.pop().begin_ns
+                parts.append(Interval(cause, begin_ns, end_ns, batch))
+                now = end_ns
             if step.batch == request.batch:
                 break
         return parts
 
-    def _split_execution(self, request: RequestRecord) -> list[Interval]:
+    def _causes(self, request: RequestRecord, begin_ns: int) -> Iterator[tuple[str, int, int | None]]:
+        """Yield the causes that follow each other in an execution: the cause, its end, and the number of its batch.
+
+        A cause that ends before the one before it, or before ``begin_ns``, has no time.
+        """
         lane = self._lanes[self._executed[request.batch].instance] if self._sequences else self._shared
         place = lane.place[request.batch]
         batch, executed = lane.batches[place], self._executed[request.batch]
         slot_ns, entered_ns = self._entered.get((request.batch, request.serial), (request.queued_ns, request.queued_ns))
-        parts: list[Interval] = []
-        now = request.received_ns
-
-        def advance(cause: str, end_ns: int, number: int | None = None) -> None:
-            nonlocal now
-            if end_ns <= now:
-                return
-            begin_ns = now
-            if parts and (parts[-1].cause, parts[-1].batch) == (cause, number):
-                begin_ns = parts.pop().begin_ns
-            parts.append(Interval(cause, begin_ns, end_ns, number))
-            now = end_ns
-
-        advance(RECEPTION, request.queued_ns)
-        advance(SEQUENCE_SLOT, min(slot_ns, batch.time_ns))
-        advance(SEQUENCE_ORDER, min(entered_ns, batch.time_ns))
+        slot_ns, entered_ns = min(slot_ns, batch.time_ns), min(entered_ns, batch.time_ns)
+        yield RECEPTION, request.queued_ns, None
+        yield SEQUENCE_SLOT, slot_ns, None
+        yield SEQUENCE_ORDER, entered_ns, None
+        now = max(begin_ns, request.queued_ns, slot_ns, entered_ns)
         due_ns = self._oldest_entry(batch) + self._delay_ns
         cause, number = INSTANCES_BUSY, None
         for index in range(lane.first_after(now), place + 1):
             sent = lane.batches[index]
             for busy, end_ns in lane.busy.split(now, sent.time_ns, due_ns):
-                advance(cause if busy else self._idle_cause(now, due_ns, batch), end_ns, number if busy else None)
+                yield cause if busy else self._idle_cause(now, due_ns, batch), end_ns, number if busy else None
+                now = max(now, end_ns)
             if index < place:
                 cause, number = self._passed_over(request, lane, index, place), sent.batch
-        advance(OVERHEAD, executed.exec_start_ns)
-        advance(COMPUTE_INPUT, executed.compute_start_ns)
-        advance(COMPUTE_INFER, executed.compute_end_ns)
-        advance(COMPUTE_OUTPUT, executed.exec_end_ns)
-        advance(RESPONSE, lane.responded_ns[place] if self._preserves_order else executed.time_ns)
-        return parts
+        yield OVERHEAD, executed.exec_start_ns, None
+        yield COMPUTE_INPUT, executed.compute_start_ns, None
+        yield COMPUTE_INFER, executed.compute_end_ns, None
+        yield COMPUTE_OUTPUT, executed.exec_end_ns, None
+        yield RESPONSE, lane.responded_ns[place] if self._preserves_order else executed.time_ns, None
 
     # --- the time before the batcher ----------------------------------------------------------
 
