@@ -9,6 +9,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,17 +52,14 @@ class Examples:
 
     def __init__(self, count: int, make: Callable[[int, int | None], Tensors]) -> None:
         self._count = count
-        self._make = make
-        self._cache: dict[tuple[int, int | None], Tensors] = {}
+        self._make = cache(make)
         self._next_index = 0
 
     def next_example(self, rows: int | None) -> Tensors:
         """Return the next example with this many rows; None keeps the rows of the example."""
-        key = (self._next_index % self._count, rows)
+        number = self._next_index % self._count
         self._next_index += 1
-        if key not in self._cache:
-            self._cache[key] = self._make(*key)
-        return self._cache[key]
+        return self._make(number, rows)
 
 
 def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Examples:

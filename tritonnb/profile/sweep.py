@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from threading import Event
-from typing import TYPE_CHECKING
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
@@ -28,9 +27,6 @@ from tritonnb.recording.constraint import Constraint
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_short_traceback
@@ -120,10 +116,8 @@ def sweep(
         "rate": rate,
         "arrivals": "poisson" if open_loop and arrivals is None else arrivals,
         "clients": clients,
-        "duration": None,
         "requests": requests,
         "rows": rows,
-        "burst": 8,
         "sequence_length": sequence_length,
         "sequences": sequences,
         "seed": seed,
@@ -140,7 +134,11 @@ def sweep(
     if searching and (bound is None or live):
         hint = "" if live else ", or constraint='p99 < 50 ms'"
         raise InvalidArgumentError(f"sweep expected a workload (rate=, clients= or arrivals=){hint}, got neither")
-    arrivals_at = partial(_virtual_arrivals, traffic)
+
+    def arrivals_at(rate: float | None) -> Arrivals:
+        options: WorkloadOptions = {**traffic, "rate": rate}
+        return trial.virtual_arrivals(workload(**options))
+
     # This raises for invalid arguments before anything is measured.
     fixed_arrivals = None if live or searching else arrivals_at(rate)
 
@@ -210,8 +208,3 @@ def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Gr
         with problem_context(config):
             validate(config)
     return grid
-
-
-def _virtual_arrivals(traffic: WorkloadOptions, rate: float | None) -> Arrivals:
-    options: WorkloadOptions = {**traffic, "rate": rate}
-    return trial.virtual_arrivals(workload(**options))

@@ -132,16 +132,16 @@ class ClosedLoopWorkload:
 
 def workload(
     *,
-    rate: float | None,
-    arrivals: str | Iterable[Arrival | tuple[float, int]] | ClosedLoop | None,
-    clients: int | None,
-    duration: float | None,
-    requests: int | None,
-    rows: int | None,
-    burst: int,
-    sequence_length: int | None,
-    sequences: int,
-    seed: int,
+    rate: float | None = None,
+    arrivals: str | Iterable[Arrival | tuple[float, int]] | ClosedLoop | None = None,
+    clients: int | None = None,
+    duration: float | None = None,
+    requests: int | None = None,
+    rows: int | None = None,
+    burst: int = 8,
+    sequence_length: int | None = None,
+    sequences: int = 4,
+    seed: int = 0,
     stateful: bool = False,
 ) -> OpenLoop | ClosedLoopWorkload:
     """Create a workload from the arguments of `load`; ``stateful`` means that the model requires sequences.
