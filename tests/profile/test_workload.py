@@ -11,26 +11,9 @@ import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop, workload
 
-NOTHING = {
-    "rate": None,
-    "arrivals": None,
-    "clients": None,
-    "duration": None,
-    "requests": None,
-    "rows": None,
-    "burst": 8,
-    "sequence_length": None,
-    "sequences": 4,
-    "seed": 0,
-}
-
-
-def resolve(**arguments: Any) -> OpenLoop | ClosedLoopWorkload:
-    return workload(**{**NOTHING, **arguments})
-
 
 def arrivals(**arguments: Any) -> list[tnb.Arrival]:
-    traffic = resolve(**arguments)
+    traffic = workload(**arguments)
     assert isinstance(traffic, OpenLoop)
     return list(traffic.arrivals)
 
@@ -42,7 +25,7 @@ def test_arrival_processes_equal_those_of_simulations() -> None:
 
 
 def test_open_loop_without_a_limit_is_endless() -> None:
-    traffic = resolve(rate=1000)
+    traffic = workload(rate=1000)
     assert isinstance(traffic, OpenLoop)
     assert [arrival.time_us for arrival in islice(traffic.arrivals, 5000)][-1] == 4999 * 1000
 
@@ -78,7 +61,7 @@ def test_no_two_loads_share_a_correlation_id() -> None:
 
 
 def test_each_client_of_a_closed_loop_sends_separate_sequences() -> None:
-    traffic = resolve(clients=2, sequence_length=2)
+    traffic = workload(clients=2, sequence_length=2)
     assert isinstance(traffic, ClosedLoopWorkload)
     one, other = ([next(dealer) for _ in range(4)] for dealer in traffic.client_requests())
     assert [request.sequence_end for request in one] == [False, True, False, True]
@@ -107,4 +90,4 @@ def test_each_client_of_a_closed_loop_sends_separate_sequences() -> None:
 )
 def test_invalid_workload_options_are_named(arguments: Any, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
-        resolve(**arguments)
+        workload(**arguments)

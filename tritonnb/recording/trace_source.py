@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -50,9 +51,7 @@ class Agreement:
         )
 
     def __add__(self, other: Agreement) -> Agreement:
-        causes = {
-            cause: self.causes.get(cause, 0) + other.causes.get(cause, 0) for cause in {**self.causes, **other.causes}
-        }
+        causes = dict(Counter(self.causes) + Counter(other.causes))
         batches = self.batches + other.batches
         has_first = bool(self.difference and (self.batches or not batches))
         difference = self.difference if has_first else other.difference
@@ -93,10 +92,7 @@ class TraceSource:
     @property
     def agreement(self) -> Agreement:
         """The agreement over all models."""
-        total = Agreement(0, 0)
-        for agreement in self.agreements.values():
-            total += agreement
-        return total
+        return sum(self.agreements.values(), Agreement(0, 0))
 
     def to_dict(self) -> Json:
         """Return the JSON form in recording files."""

@@ -18,7 +18,7 @@ from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
 from tritonnb.remote.replay import TraceReplay
 from tritonnb.remote.trace_events import CountedRows, ModelVersion, TracedModel, events_of, models_of
-from tritonnb.remote.trace_file import content_of, read_entries, requests_of
+from tritonnb.remote.trace_file import content_of, read_entries, requests_of, series_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
@@ -205,8 +205,7 @@ def trace_files(paths: Paths) -> list[Path]:
     given_paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files: list[Path] = []
     for path in map(Path, given_paths):
-        numbered = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit()]
-        series = sorted(numbered, key=lambda file: int(file.suffix[1:]))
+        series = series_of(path)
         if path.is_file():
             files.append(path)
         elif not series:

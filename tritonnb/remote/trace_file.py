@@ -17,6 +17,12 @@ from tritonnb.telemetry.trace_entry import TraceEntry
 _BEGINNING = '{"id":'
 
 
+def series_of(path: Path) -> list[Path]:
+    """Return the files of a series, ``path.0`` and so on, in their order."""
+    numbered = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit()]
+    return sorted(numbered, key=lambda file: int(file.suffix[1:]))
+
+
 def content_of(file: Path) -> bytes:
     """Read a file with traces.
 
@@ -152,9 +158,7 @@ def requests_of(entries: Iterable[TraceEntry]) -> Iterator[TracedRequest]:
     """
     requests: dict[int, TracedRequest] = {}
     for entry in entries:
-        request = requests.get(entry["id"])
-        if request is None:
-            request = requests[entry["id"]] = TracedRequest(entry["id"])
+        request = requests.setdefault(entry["id"], TracedRequest(entry["id"]))
         if "model_name" in entry:
             request.model, request.version = entry["model_name"], int(entry["model_version"])
             request.id, request.parent = entry.get("request_id", ""), entry.get("parent_id", 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.trace_file import read_entries, requests_of
+from tritonnb.remote.trace_file import read_entries, requests_of, series_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY
@@ -138,10 +138,9 @@ class TraceFileReader:
 
 def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
     """Return modification time and size of a trace file and of the files of its series."""
-    files = [path, *(file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit())]
     stamps = {}
-    for file in files:
+    for file in (path, *series_of(path)):
         with suppress(OSError):
             status = file.stat()
             stamps[file] = (status.st_mtime_ns, status.st_size)
-    return dict(sorted(stamps.items(), key=lambda item: (len(item[0].name), item[0].name)))
+    return stamps
