@@ -238,7 +238,8 @@ def test_sweep_that_measures_the_promising_configurations_finds_the_winner_of_al
 
     def in_virtual_time(*args: Any) -> Trial:
         _, load_options, constraint, _, edits, config = args
-        arrivals = virtual_arrivals(workload(**{name: load_options[name] for name in WorkloadOptions.__annotations__}))
+        options = {name: value for name, value in load_options.items() if name in WorkloadOptions.__annotations__}
+        arrivals = virtual_arrivals(workload(**options))
         known = MeasuredService(tnb.jittered(service, sigma=0.05))
         return simulate_trial(arrivals, known, constraint, next(seeds), edits, config)
 
