@@ -19,6 +19,7 @@ from google.protobuf import json_format
 
 from tritonnb.client.applied_config import split
 from tritonnb.client.array_requests import Outputs
+from tritonnb.client.infer_requests import HEADER_LENGTH, grpc_message, http_body
 from tritonnb.client.options import ConnectionOptions, grpc_errors
 from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError
@@ -28,8 +29,6 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.to_json import message_to_dict
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
-
-_HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 @dataclass(frozen=True)
@@ -240,21 +239,14 @@ class V2HttpClient(V2Client):
 
     def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
         """Run one inference with inputs of the model's datatypes, within a time limit in seconds."""
-        tensors = list(_tensors(request))
-        head: Json = {
-            "inputs": [{**fields, "parameters": {"binary_data_size": len(content)}} for fields, content in tensors],
-            "parameters": {**_parameters(request), "binary_data_output": True},
-        }
-        if request.id:
-            head["id"] = request.id
+        members: Json = {"id": request.id} if request.id else {}
         if request.requested_outputs is not None:
             binary = {"binary_data": True}
-            head["outputs"] = [{"name": output, "parameters": binary} for output in request.requested_outputs]
-        text = json.dumps(head).encode()
-        body = b"".join([text, *(content for _, content in tensors)])
+            members["outputs"] = [{"name": output, "parameters": binary} for output in request.requested_outputs]
+        json_length, body = http_body(request.inputs.values(), _parameters(request), **members)
         url = f"{self.url}/v2{model_path(name, version)}/infer"
-        content, headers = self.access.fetch(url, body, {_HEADER_LENGTH: str(len(text))}, limit_s)
-        at = length = int(headers.get(_HEADER_LENGTH, len(content)))
+        content, headers = self.access.fetch(url, body, {HEADER_LENGTH: str(json_length)}, limit_s)
+        at = length = int(headers.get(HEADER_LENGTH, len(content)))
         outputs: Outputs = {}
         for output in json.loads(content[:length])["outputs"]:
             size = output.get("parameters", {}).get("binary_data_size")
@@ -304,18 +296,10 @@ class V2GrpcClient(V2Client):
 
     def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
         """Run one inference with inputs of the model's datatypes, within a time limit in seconds."""
-        from tritonclient.grpc import service_pb2
-
-        fields = _fields(name, version)
-        message = service_pb2.ModelInferRequest(model_name=name, model_version=fields["version"], id=request.id)
-        for tensor, content in _tensors(request):
-            message.inputs.add(**tensor)
-            message.raw_input_contents.append(content)
+        message = grpc_message(name, version, request.inputs.values(), _parameters(request))
+        message.id = request.id
         for output in request.requested_outputs or ():
             message.outputs.add(name=output)
-        for parameter, value in _parameters(request).items():
-            kind = {bool: "bool_param", str: "string_param", float: "double_param"}.get(type(value), "int64_param")
-            setattr(message.parameters[parameter], "uint64_param" if parameter == "priority" else kind, value)
         with self._stub(f"{self.url}/v2{model_path(name, version)}", limit_s) as call:
             response = call("ModelInfer", message)
         return {
@@ -359,14 +343,6 @@ def _parameters(request: InferRequest) -> Json:
     if request.timeout_us:
         parameters["timeout"] = request.timeout_us
     return parameters
-
-
-def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
-    """Yield the name, datatype and shape of each input, and its bytes."""
-    for tensor in request.inputs.values():
-        array = np.ascontiguousarray(tensor.array)
-        fields = {"name": tensor.name, "datatype": tensor.datatype.name, "shape": list(array.shape)}
-        yield fields, tensor.datatype.encode(array)
 
 
 def _array(datatype_name: str, shape: list[int], data: Any) -> npt.NDArray[Any]:

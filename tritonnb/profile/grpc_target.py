@@ -13,6 +13,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.client.infer_requests import grpc_message
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.examples import Tensors
 from tritonnb.profile.targets import CANCELLED, TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget
@@ -23,7 +24,7 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
 
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
-        self._version = "" if model.version == -1 else str(model.version)
+        self._version = model.version
         self._channel = model.access.channel(model.scheme, model.authority)
         self._metadata = model.access.metadata
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
@@ -52,21 +53,7 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> service_pb2.ModelInferRequest:
         """Return the message of a request."""
-        request = service_pb2.ModelInferRequest(model_name=self.spec.name, model_version=self._version)
-        for name, array in inputs.items():
-            datatype = self.spec.inputs[name].datatype
-            request.inputs.add(name=name, datatype=datatype.name, shape=array.shape)
-            request.raw_input_contents.append(datatype.encode(array))
-        for name, value in parameters.items():
-            if isinstance(value, bool):
-                request.parameters[name].bool_param = value
-            elif isinstance(value, str):
-                request.parameters[name].string_param = value
-            elif name == "priority":
-                request.parameters[name].uint64_param = value
-            else:
-                request.parameters[name].int64_param = value
-        return request
+        return grpc_message(self.spec.name, self._version, self.tensors(inputs), parameters)
 
 
 class GrpcStreamTarget(GrpcTarget):

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.client.infer_requests import HEADER_LENGTH, http_body
 from tritonnb.client.options import error_text
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.json_types import Json
@@ -88,18 +89,8 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> tuple[bytes, bytes]:
         """Return the head and body of a request."""
-        heads: list[dict[str, object]] = []
-        tensors: list[bytes] = []
-        for name, array in inputs.items():
-            datatype = self.spec.inputs[name].datatype
-            tensors.append(datatype.encode(array))
-            size = {"binary_data_size": len(tensors[-1])}
-            shape = list(array.shape)
-            heads.append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})
-        head = {"inputs": heads, "parameters": {"binary_data_output": True, **parameters}}
-        text = json.dumps(head, separators=(",", ":")).encode()
-        body = b"".join([text, *tensors])
-        headers = {**self._headers, "Inference-Header-Content-Length": str(len(text))}
+        json_length, body = http_body(self.tensors(inputs), parameters)
+        headers = {**self._headers, HEADER_LENGTH: str(json_length)}
         return self._client.head(f"{self._path}/infer", len(body), headers), body
 
 

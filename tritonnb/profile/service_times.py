@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
 from threading import Event
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,8 @@ from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.batches import Batch
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import require_positive
-from tritonnb.simulation.service import table
+from tritonnb.simulation.service import mean_compute_ms, table
+from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.quantiles import quantile
 
 #: Number of repetitions, because the speed of machines varies.
@@ -290,14 +290,10 @@ class _Meter:
             result = self._send(rows, requests, record=True)
             assert result.recording is not None
             return result, [(batch.size, batch.compute_ns / 1e6) for batch in result.recording.batches]
-        before = _sums(self.model.stats())
+        before = self.model.stats()
         result = self._send(rows, requests)
-        means = []
-        for size, (ns, count) in _sums(self.model.stats()).items():
-            earlier_ns, earlier = before.get(size, (0, 0))
-            if count > earlier:
-                means.append((size, (ns - earlier_ns) / (count - earlier) / 1e6))
-        return result, means
+        new = difference(self.model.stats(), before)
+        return result, [(row["batch_size"], mean_compute_ms(row)) for row in new["batch_stats"]]
 
     def concurrent_load(self, times: dict[int, float], limit: int) -> tuple[float, float]:
         """Measure the server overhead in ms per request of a batch, and the server's maximum requests per second."""
@@ -327,19 +323,6 @@ class _Meter:
         elif self.batches:
             options["rows"] = rows
         return wait_for_load(load(self.model, record=record, **options), self.stopping)
-
-
-def _sums(stats: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
-    """Return nanoseconds and executions by batch size."""
-    parts = ("compute_input", "compute_infer", "compute_output")
-    return {
-        int(entry["batch_size"]): (
-            sum(int(entry[part]["ns"]) for part in parts),
-            int(entry["compute_infer"]["count"]),
-        )
-        for entry in stats.get("batch_stats", [])
-        if "compute_infer" in entry
-    }
 
 
 def _following(batches: list[Batch]) -> Iterator[tuple[Batch, Batch]]:

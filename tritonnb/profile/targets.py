@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Generic, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import UnavailableError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import Tensors
@@ -248,6 +248,10 @@ class RemoteTarget(Generic[E]):
         if key not in self._encoded:
             self._encoded[key] = self.encode(pending.inputs, parameters)
         return self._encoded[key]
+
+    def tensors(self, inputs: Tensors) -> Iterator[Tensor]:
+        """Yield the inputs with their datatypes."""
+        return (Tensor(name, self.spec.inputs[name].datatype, array) for name, array in inputs.items())
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> E:
         """Encode inputs and parameters."""

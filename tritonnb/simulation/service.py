@@ -160,7 +160,7 @@ def measured(stats: Statistics) -> ServiceTime:
         raise InvalidArgumentError(
             "statistics expected at least one execution in batch_stats, got none; send requests to the model first"
         )
-    return table({int(batch["batch_size"]): _mean_compute_ms(batch) for batch in entry["batch_stats"]})
+    return table({int(batch["batch_size"]): mean_compute_ms(batch) for batch in entry["batch_stats"]})
 
 
 def _entry_of_one_model(stats: Statistics) -> Statistics:
@@ -175,7 +175,8 @@ def _entry_of_one_model(stats: Statistics) -> Statistics:
     return entries[0]
 
 
-def _mean_compute_ms(batch: Statistics) -> float:
+def mean_compute_ms(batch: Statistics) -> float:
+    """Return the mean time of an execution, from an entry of ``batch_stats``."""
     parts = [batch.get(part, {}) for part in ("compute_input", "compute_infer", "compute_output")]
     return sum(int(part.get("ns", 0)) / max(int(part.get("count", 0)), 1) for part in parts) / 1e6
 
