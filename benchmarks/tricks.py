@@ -78,8 +78,8 @@ TRICKS = {
         (
             (
                 f"{_GRPC}/endpoint.py",
-                'use_fast = options.transport == "fast" or (options.transport == "auto" and not options.needs_grpcio)',
-                "use_fast = False",
+                'use_grpcio = options.transport == "grpcio" or options.grpcio_options',
+                "use_grpcio = True",
             ),
         ),
         grpc=True,
