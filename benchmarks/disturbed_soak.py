@@ -29,7 +29,7 @@ import psutil
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from benchmarks.servers import free_port
+from benchmarks.servers import free_port, wait_until_ready
 
 _MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -234,7 +234,7 @@ def main() -> None:
         ]
         with subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL) as process:
             try:
-                _wait_until_ready(port)
+                wait_until_ready(process, f"http://127.0.0.1:{port}/v2/health/ready")
                 soak, begin = Soak(port, grpc_port, psutil.Process(process.pid), options.requests), time.monotonic()
                 asyncio.run(soak.run(options.connections))
                 seconds = time.monotonic() - begin
@@ -245,18 +245,6 @@ def main() -> None:
     print("resident set after so many requests, in MB:", soak.resident)
     if soak.outcomes.keys() - {"right", "process lost"} or soak.outcomes.total() != options.requests:
         raise SystemExit("expected the right response, or the error of a lost process, to every request")
-
-
-def _wait_until_ready(port: int) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5) as response:
-                if response.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError("the server was not ready in 120 s")
 
 
 if __name__ == "__main__":

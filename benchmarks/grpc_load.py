@@ -21,12 +21,28 @@ from typing import cast
 from tritonclient.grpc import service_pb2 as pb
 
 from benchmarks.load import Measured, floats, permutations
+from tritonnb.endpoints.grpc.transport.framing import (
+    ACK,
+    DATA,
+    DEFAULT_FRAME_LIMIT,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW,
+    LARGEST_WINDOW,
+    PING,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+    frame_head,
+    literal,
+)
 
 #: The fewest requests of a measurement, which may take longer for it.
 _LEAST = 10
-_DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
-_INITIAL_WINDOW_SIZE, _INITIAL_WINDOW, _BIG_WINDOW, _FRAME = 4, 65535, 2**31 - 1, 16384
 
 
 def messages(models: tuple[str, ...], values: int) -> Iterator[bytes]:
@@ -53,7 +69,7 @@ class _Client(asyncio.Protocol):
 
     def __init__(self, authority: str, bodies: Iterator[bytes], latencies: list[float]) -> None:
         self._headers = b"".join(
-            _literal(name, value)
+            literal(name, value.encode())
             for name, value in (
                 (":method", "POST"),
                 (":scheme", "http"),
@@ -68,17 +84,17 @@ class _Client(asyncio.Protocol):
         self._buffer = b""
         self._stream = -1
         self._unsent = memoryview(b"")
-        self._initial_window = self._window = self._stream_window = _INITIAL_WINDOW
+        self._initial_window = self._window = self._stream_window = DEFAULT_WINDOW
         self._received = 0
         self._sent_s = 0.0
         self.failure = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
-        settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, _BIG_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
-        window = struct.pack(">I", _BIG_WINDOW - _INITIAL_WINDOW)
+        settings = struct.pack(">HI", INITIAL_WINDOW, LARGEST_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
+        window = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
         self._transport.write(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW, 0, 0, window)
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, window)
         )
         self._send()
 
@@ -87,15 +103,17 @@ class _Client(asyncio.Protocol):
         self._sent_s = time.perf_counter()
         self._unsent = memoryview(next(self._bodies))
         self._stream_window = self._initial_window
-        self._send_data(_frame(_HEADERS, _END_HEADERS, self._stream, self._headers))
+        self._send_data(frame(HEADERS, END_HEADERS, self._stream, self._headers))
 
     def _send_data(self, head: bytes = b"") -> None:
         """Send as much of the message as the windows of the connection and the stream permit, in one write."""
-        frames, position, end = [head], 0, min(len(self._unsent), self._window, self._stream_window)
+        frames: list[bytes | memoryview] = [head]
+        position, end = 0, min(len(self._unsent), self._window, self._stream_window)
         while position < end:
-            piece = self._unsent[position : min(end, position + _FRAME)]
+            piece = self._unsent[position : min(end, position + DEFAULT_FRAME_LIMIT)]
             position += len(piece)
-            frames.append(_frame(_DATA, _END_STREAM if position == len(self._unsent) else 0, self._stream, piece))
+            flags = END_STREAM if position == len(self._unsent) else 0
+            frames += (frame_head(len(piece), DATA, flags, self._stream), piece)
         self._window -= position
         self._stream_window -= position
         self._unsent = self._unsent[position:]
@@ -114,47 +132,38 @@ class _Client(asyncio.Protocol):
         self._buffer = buffer[position:]
 
     def _frame_received(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == _DATA:
+        if kind == DATA:
             self._received += len(payload)
             if self._received > 2**30:
-                self._transport.write(_frame(_WINDOW, 0, 0, struct.pack(">I", self._received)))
+                self._transport.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._received)))
                 self._received = 0
-        elif kind == _HEADERS and flags & _END_STREAM:
+        elif kind == HEADERS and flags & END_STREAM:
             self._latencies.append(time.perf_counter() - self._sent_s)
             if b"grpc-status\x010" not in payload:
                 self.failure = repr(payload)
             self._send()
-        elif kind == _SETTINGS and not flags & _ACK:
-            self._transport.write(_frame(_SETTINGS, _ACK, 0, b""))
+        elif kind == SETTINGS and not flags & ACK:
+            self._transport.write(frame(SETTINGS, ACK, 0, b""))
             for name, value in struct.iter_unpack(">HI", payload):
-                if name == _INITIAL_WINDOW_SIZE:
+                if name == INITIAL_WINDOW:
                     self._stream_window += value - self._initial_window
                     self._initial_window = value
             self._send_unsent()
-        elif kind == _WINDOW:
+        elif kind == WINDOW_UPDATE:
             (increment,) = struct.unpack(">I", payload)
             if stream == 0:
                 self._window += increment
             elif stream == self._stream:
                 self._stream_window += increment
             self._send_unsent()
-        elif kind == _PING and not flags & _ACK:
-            self._transport.write(_frame(_PING, _ACK, 0, payload))
-        elif kind in (_GOAWAY, _RST):
+        elif kind == PING and not flags & ACK:
+            self._transport.write(frame(PING, ACK, 0, payload))
+        elif kind in (GOAWAY, RST_STREAM):
             self.failure = repr(payload)
 
     def _send_unsent(self) -> None:
         if self._unsent:
             self._send_data()
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes | memoryview) -> bytes:
-    return b"".join((len(payload).to_bytes(3, "big"), struct.pack(">BBI", kind, flags, stream), payload))
-
-
-def _literal(name: str, value: str) -> bytes:
-    """Return a header field that is not added to the dynamic table (RFC 7541, 6.2.2)."""
-    return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
 async def _run(port: int, bodies: Iterator[bytes], connections: int, seconds: float) -> dict[str, float]:

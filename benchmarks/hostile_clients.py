@@ -16,14 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import psutil
 
-from benchmarks.servers import ROOT, free_port
+from benchmarks.servers import ROOT, free_port, wait_until_ready
 
 _INFER = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}]}'
 _PATH = "/v2/models/identity_fp32/infer"
@@ -231,7 +230,7 @@ def _run(attack: Attack, repository: str) -> None:
     command += [f"--grpc-port={grpc}", "--allow-metrics=false"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            _wait_until_ready(http)
+            wait_until_ready(process, f"http://127.0.0.1:{http}/v2/health/ready")
             target = Target(http, grpc, psutil.Process(process.pid))
             begin = time.monotonic()
             asyncio.run(_attack(target, attack))
@@ -244,17 +243,6 @@ def _run(attack: Attack, repository: str) -> None:
         f"{attack.__name__} ({seconds:.0f} s): slowest answer {target.slowest * 1e3:.0f} ms; {memory}; {outcomes}",
         flush=True,
     )
-
-
-def _wait_until_ready(port: int) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError("the server was not ready in 120 s")
 
 
 def main() -> None:

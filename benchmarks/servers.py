@@ -151,7 +151,7 @@ def process(
             command, stdout=log, stderr=log, env=variables, cwd=directory, start_new_session=True
         )
         try:
-            _wait_until_ready(running, url + ready, log.name)
+            wait_until_ready(running, url + ready, log.name)
             yield url
         finally:
             if running.poll() is not None:
@@ -171,7 +171,8 @@ def _end_children(group: int) -> None:
         return
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: str) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: str = os.devnull) -> None:
+    """Wait until a URL of a server answers with 200; an error shows the end of its log."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -10,13 +10,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, save_model
 
-from tests.backends.framework_checks import WRONG_TENSORS
+from tests.backends.framework_checks import WRONG_TENSORS, OneState
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.onnxruntime_options import providers
-from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
 #: Shapes by the names of the tensors.
@@ -149,17 +147,6 @@ def test_runtime_error_is_the_response_to_the_batch(tmp_path: Path) -> None:
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     with pytest.raises(Exception, match="onnx runtime error"):
         loaded.run(request(A=rows(1), B=rows(1, 2, 3)))
-
-
-class OneState:
-    """The state of one sequence as the runtime passes it."""
-
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        self._name = name
-        self.update("", array)
-
-    def update(self, _output: str, array: np.ndarray) -> None:
-        self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
 
 
 def test_state_of_strings_is_returned_unchanged(tmp_path: Path) -> None:
