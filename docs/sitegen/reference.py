@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
-from tritonclient.grpc import model_config_pb2, service_pb2
+from tritonclient.grpc import service_pb2
 
 import tritonnb as tnb
 from docs.sitegen.error_messages import error_messages_page
@@ -23,6 +23,7 @@ from docs.sitegen.public_names import public_objects, returned_classes, undocume
 from tritonnb.cli.main import make_parser
 from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
 from tritonnb.endpoints.openai.fields import ROUTES, RequestFields
+from tritonnb.model_config.fields import MESSAGES
 from tritonnb.notebook.field_help import schema
 from tritonnb.scheduling.reasons import RULES
 
@@ -135,13 +136,7 @@ def _help(field: dict[str, Any]) -> str:
 
 def _default(message: str, name: str) -> str:
     """Return the value of a field that is left out: protobuf's own, since Triton's schema declares no other."""
-    descriptor: Any = model_config_pb2.DESCRIPTOR
-    for part in message.split("."):
-        types = getattr(descriptor, "nested_types_by_name", None) or getattr(descriptor, "message_types_by_name", {})
-        if part not in types:  # an entry of a map
-            return ""
-        descriptor = types[part]
-    field = descriptor.fields_by_name[name]
+    field = MESSAGES[f"inference.{message}"].fields_by_name[name]
     if field.message_type is not None or field.is_repeated:
         return ""
     if field.enum_type is not None:

@@ -261,7 +261,7 @@ class ModelAddress:
 
     def _only_name(self) -> str:
         """Return the name of the server's only model."""
-        names = sorted({model["name"] for model in self.server.index() if model.get("state") == "READY"})
+        names = sorted(self.server.ready_models())
         if len(names) != 1:
             listed = ", ".join(map(repr, names)) or "none"
             server = f"{self.scheme}://{self.authority}{self.prefix}"

@@ -106,6 +106,10 @@ class V2Client(ABC):
         rows = response["models"] if isinstance(response, dict) else response
         return [{name: str(value) for name, value in row.items() if value} for row in rows]
 
+    def ready_models(self) -> list[str]:
+        """Return the names of the models that are ready."""
+        return list(dict.fromkeys(row["name"] for row in self.index() if row.get("state") == "READY"))
+
     def model_metadata(self, name: str, version: int = -1) -> Json:
         """Return the platform, versions, inputs and outputs of a model.
 

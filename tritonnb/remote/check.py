@@ -48,11 +48,6 @@ class Finding:
         return self.text if self.undo is None else f"{self.text}; remote.restore('{self.model}') undoes that"
 
 
-def ready_models(server: V2Client) -> list[str]:
-    """Return the names of the models that are ready."""
-    return list(dict.fromkeys(row["name"] for row in server.index() if row.get("state") == "READY"))
-
-
 def findings(remote: Remote, name: str | None = None) -> list[Finding]:
     """Find changes of one model or all, if the server has the necessary extensions.
 
@@ -61,7 +56,7 @@ def findings(remote: Remote, name: str | None = None) -> list[Finding]:
     TritonError
         If the server does not respond, or does not permit it.
     """
-    names = ready_models(remote.server) if "model_repository" in remote.extensions else []
+    names = remote.server.ready_models() if "model_repository" in remote.extensions else []
     models = [remote.address_of(model) for model in names if name in (None, model)]
     traced = find_tracing(remote.server, models) if "trace" in remote.extensions else []
     return traced + (find_configs(models) if "model_configuration" in remote.extensions else [])

@@ -16,7 +16,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.recording.recording import Recording
-from tritonnb.remote.check import findings, put_back, ready_models
+from tritonnb.remote.check import findings, put_back
 from tritonnb.remote.config import ChangedConfigs
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.replicas import replicas_of, statistics_by_replica
@@ -120,7 +120,7 @@ class Remote(NamedModels):
     @property
     def models(self) -> list[str]:
         """Names of the models that are ready; ``for name in remote`` and ``len(remote)`` use them."""
-        return ready_models(self.server)
+        return self.server.ready_models()
 
     def address_of(self, name: str | None) -> ModelAddress:
         """Return the address of a model, for `load` and `sweep`; without a name, of the only one.
