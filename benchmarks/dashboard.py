@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, ViewportSize, sync_playwright
 
 from tests.notebook.browser import CHROMIUM, VIEWPORT, Lab, NotebookPage, write_notebook
@@ -138,18 +138,12 @@ def long_tasks(trace: bytes) -> list[tuple[float, float]]:
 
 def browser_cpu_s() -> float:
     """Processor time of the processes of Chromium that this process started, in seconds."""
-    processes = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            number, _, rest = path.read_text().partition(" (")
-            name, _, fields = rest.rpartition(") ")
-            processes[int(number)] = name, [int(field) for field in fields.split()[1:14]]
-
-    def is_ours(number: int) -> bool:
-        return number == os.getpid() or (number in processes and is_ours(processes[number][1][0]))
-
-    ticks = [sum(fields[10:12]) for number, (name, fields) in processes.items() if "chrom" in name and is_ours(number)]
-    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+    seconds = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            if "chrom" in process.name():
+                seconds += sum(process.cpu_times()[:2])
+    return seconds
 
 
 def _metrics(session: CDPSession) -> list[dict[str, Any]]:

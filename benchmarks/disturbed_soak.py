@@ -11,12 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
-import signal
 import struct
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -29,7 +25,7 @@ import psutil
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from benchmarks.servers import free_port, wait_until_ready
+from benchmarks.servers import ports_and_process
 
 _MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -224,22 +220,14 @@ def main() -> None:
             (Path(scratch) / name / "1").mkdir(parents=True)
             (Path(scratch) / name / "1" / "model.py").write_text(_MODEL)
             (Path(scratch) / name / "config.pbtxt").write_text(config)
-        port, grpc_port = free_port(), free_port()
-        command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={scratch}", f"--http-port={port}"]
-        command += [
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            f"--grpc-port={grpc_port}",
-            "--allow-metrics=false",
-        ]
-        with subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL) as process:
-            try:
-                wait_until_ready(process, f"http://127.0.0.1:{port}/v2/health/ready")
-                soak, begin = Soak(port, grpc_port, psutil.Process(process.pid), options.requests), time.monotonic()
-                asyncio.run(soak.run(options.connections))
-                seconds = time.monotonic() - begin
-            finally:
-                process.send_signal(signal.SIGTERM)
+        with ports_and_process(scratch, "--model-control-mode=explicit", "--load-model=*") as (
+            port,
+            grpc_port,
+            process,
+        ):
+            soak, begin = Soak(port, grpc_port, process, options.requests), time.monotonic()
+            asyncio.run(soak.run(options.connections))
+            seconds = time.monotonic() - begin
     print(f"{options.requests} requests over {options.connections} connections in {seconds:.0f} s")
     print(dict(soak.outcomes), dict(soak.disturbances))
     print("resident set after so many requests, in MB:", soak.resident)

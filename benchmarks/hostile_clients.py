@@ -12,8 +12,6 @@ import gzip
 import json
 import resource
 import struct
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.servers import ROOT, free_port, wait_until_ready
+from benchmarks.servers import ROOT, ports_and_process
 
 _INFER = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}]}'
 _PATH = "/v2/models/identity_fp32/infer"
@@ -225,18 +223,11 @@ async def _attack(target: Target, attack: Attack) -> None:
 
 
 def _run(attack: Attack, repository: str) -> None:
-    http, grpc = free_port(), free_port()
-    command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
-    command += [f"--grpc-port={grpc}", "--allow-metrics=false"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            wait_until_ready(process, f"http://127.0.0.1:{http}/v2/health/ready")
-            target = Target(http, grpc, psutil.Process(process.pid))
-            begin = time.monotonic()
-            asyncio.run(_attack(target, attack))
-            seconds = time.monotonic() - begin
-        finally:
-            process.terminate()
+    with ports_and_process(repository) as (http, grpc, process):
+        target = Target(http, grpc, process)
+        begin = time.monotonic()
+        asyncio.run(_attack(target, attack))
+        seconds = time.monotonic() - begin
     memory = f"{target.resident[0]} MB before, {max(target.resident)} MB at the peak, {target.resident[-1]} MB after"
     outcomes = json.dumps(dict(target.outcomes))
     print(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 import time
 from pathlib import Path
+
+import psutil
 
 from benchmarks.load import Requests, floats, wrk
 from benchmarks.servers import ROOT
@@ -60,5 +61,4 @@ def _collection_ms() -> float:
 
 def resident_mb() -> float:
     """Return the resident set of this process in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return float(psutil.Process().memory_info().rss / 1e6)

@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nvidia-pytriton==0.7.0"
 
@@ -151,7 +153,7 @@ def process(
             command, stdout=log, stderr=log, env=variables, cwd=directory, start_new_session=True
         )
         try:
-            wait_until_ready(running, url + ready, log.name)
+            _wait_until_ready(running, url + ready, log.name)
             yield url
         finally:
             if running.poll() is not None:
@@ -159,6 +161,20 @@ def process(
             running.terminate()
             running.wait(timeout=60)
             _end_children(running.pid)
+
+
+@contextmanager
+def ports_and_process(repository: str, *options: str) -> Iterator[tuple[int, int, psutil.Process]]:
+    """Run this server without metrics; yields its HTTP port, its gRPC port, and its process."""
+    http, grpc = free_port(), free_port()
+    command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
+    command += [f"--grpc-port={grpc}", "--allow-metrics=false", *options]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_until_ready(process, f"http://127.0.0.1:{http}/v2/health/ready")
+            yield http, grpc, psutil.Process(process.pid)
+        finally:
+            process.terminate()
 
 
 def _end_children(group: int) -> None:
@@ -171,8 +187,7 @@ def _end_children(group: int) -> None:
         return
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: str = os.devnull) -> None:
-    """Wait until a URL of a server answers with 200; an error shows the end of its log."""
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: str = os.devnull) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -7,13 +7,14 @@ up to the time from one request to the next; they are taken from the server's ev
 from __future__ import annotations
 
 import gc
-import os
 import re
 import statistics
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.http import INLINE, ensemble_repository, inline, users_repository
 from benchmarks.load import Requests, floats, wrk
@@ -95,12 +96,12 @@ def _stages(events: Iterable[Packed]) -> dict[str, float]:
 def _processor_s() -> dict[str, float]:
     """Return the processor time of the server's threads in seconds, in user mode and in the kernel."""
     spent = dict.fromkeys(THREAD_TIMES, 0.0)
+    times = {thread.id: thread for thread in psutil.Process().threads()}
     for thread in threading.enumerate():
         name = "event loop" if thread.name == "tritonnb" else "instances" if _INSTANCE.fullmatch(thread.name) else None
         if name is not None:
-            fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
-            for mode, ticks in zip(("user", "kernel"), fields[11:13], strict=True):
-                spent[f"{name}, {mode}"] += int(ticks) / os.sysconf("SC_CLK_TCK")
+            spent[f"{name}, user"] += times[thread.native_id].user_time
+            spent[f"{name}, kernel"] += times[thread.native_id].system_time
     return spent
 
 

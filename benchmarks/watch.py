@@ -8,7 +8,6 @@ figures are medians of the rounds.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
+import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
@@ -93,8 +93,7 @@ def _measure(url: str, pid: int, seconds: int, scratch: Path, front_end: _FrontE
 
 def _cpu_s(pid: int) -> float:
     """Processor time of a process in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 
 class _FrontEnd:

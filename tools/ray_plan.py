@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tritonnb as tnb
+from benchmarks.recordings import Setup
 from tools.ray_chaos import start_cluster
 from tritonnb.recording.plan import Plan
 from tritonnb.recording.twin import Twin
@@ -21,32 +22,7 @@ CONSTRAINT = "p99 < 1 s"
 #: Requests per second that need one to four replicas.
 RATES = (8.0, 19.0, 30.0, 41.0)
 SECONDS = 30
-_MODEL = """
-import time
-
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
-        time.sleep(0.2 + 0.02 * sum(map(len, inputs)))
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
-"""
-_CONFIG = """
-name: "sleeps" backend: "python" max_batch_size: 4
-input { name: "X" data_type: TYPE_FP32 dims: 1 }
-output { name: "Y" data_type: TYPE_FP32 dims: 1 }
-instance_group { kind: KIND_CPU count: 1 }
-dynamic_batching { }
-"""
-
-
-def write_model(repository: Path) -> None:
-    """Write the model that sleeps."""
-    (repository / "sleeps" / "1").mkdir(parents=True)
-    (repository / "sleeps" / "1" / "model.py").write_text(_MODEL)
-    (repository / "sleeps" / "config.pbtxt").write_text(_CONFIG)
+_MODEL = Setup(instances=1, max_rows=4, delay_us=0, base_ms=200, row_ms=20, rate=0)
 
 
 def recorded(repository: Path) -> Twin:
@@ -79,7 +55,7 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as directory:
             repository = Path(directory) / "models"
-            write_model(repository)
+            _MODEL.write(repository / "sleeps")
             twin = recorded(repository)
             for rate in RATES:
                 plan = twin.plan(CONSTRAINT, rate=rate)

@@ -15,30 +15,10 @@ import numpy as np
 import ray
 
 import tritonnb as tnb
+from benchmarks.recordings import Setup
 from tools.ray_chaos import start_cluster
 
-BASE_MS, PER_ROW_MS = 100, 10
-CONFIG = """\
-name: "slow"
-backend: "python"
-max_batch_size: 8
-input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
-output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
-dynamic_batching { }
-instance_group [ { kind: KIND_CPU count: 1 } ]
-"""
-MODEL = f"""\
-import time
-
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        tensors = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
-        time.sleep(({BASE_MS} + {PER_ROW_MS} * sum(map(len, tensors))) / 1000)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", tensor)]) for tensor in tensors]
-"""
+MODEL = Setup(instances=1, max_rows=8, delay_us=0, base_ms=100, row_ms=10, rate=0)
 
 
 def latencies_ms(recording: tnb.Recording) -> list[float]:
@@ -59,7 +39,7 @@ def compare(server: tnb.ScaledServer, rate: float, seconds: float, seed: int) ->
             result = tnb.load(remote["slow"], rate=rate, duration=seconds, seed=seed).wait()
         if result.failed:
             raise SystemExit(f"requests failed: {result.errors}")
-        service = tnb.linear(per_row_ms=PER_ROW_MS, base_ms=BASE_MS)
+        service = tnb.linear(per_row_ms=MODEL.row_ms, base_ms=MODEL.base_ms)
         simulated = tnb.simulate(recording.configs["slow"], recording.arrivals(), service, replicas=2, seed=seed)
     print(f"seed {seed}, load average {os.getloadavg()[0]:.1f}")
     show("  measured, by the client ", [float(value) for value in result.latencies_ms], result.requests, seconds)
@@ -78,9 +58,7 @@ def main() -> None:
     cluster = start_cluster()
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
-        (repository / "slow" / "1").mkdir(parents=True)
-        (repository / "slow" / "config.pbtxt").write_text(CONFIG)
-        (repository / "slow" / "1" / "model.py").write_text(MODEL)
+        MODEL.write(repository / "slow")
         server = tnb.scale(
             repository,
             address=cluster.address,
