@@ -50,7 +50,8 @@ class V2Client(ABC):
     >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
     ...     client = tnb.connect(server.url).server
     ...     client.load("identity_fp32")
-    ...     print(client.is_ready(), client.metadata()["name"], [row for row in client.index() if "state" in row])
+    ...     print(client.is_ready(), client.metadata()["name"], client.ready_models())
+    ...     print([row for row in client.index() if "state" in row])
     ...     config = client.config("identity_fp32")
     ...     print(client.model_metadata("identity_fp32")["versions"], client.previous_config("identity_fp32"))
     ...     request = make_request(ModelSpec.from_config(config), -1, {"INPUT0": [[1.0]]})
@@ -59,7 +60,8 @@ class V2Client(ABC):
     ...     _ = client.update_trace_settings({"trace_rate": "5"}, "identity_fp32")
     ...     print(client.trace_settings("identity_fp32")["trace_rate"])
     ...     client.unload("identity_fp32")
-    True triton [{'name': 'identity_fp32', 'version': '1', 'state': 'READY'}]
+    True triton ['identity_fp32']
+    [{'name': 'identity_fp32', 'version': '1', 'state': 'READY'}]
     ['1'] None
     [[1.]]
     1
