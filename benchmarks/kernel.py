@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +48,21 @@ print(json.dumps({**result.summary(), "errors": result.errors}))
 def kernel(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """100 requests per second for 10 s, with an idle kernel and then a busy one; target: none fails."""
     seconds = max(10, seconds)
+    with running_kernel() as (manager, client):
+        url = _printed(client, SERVE)
+        return {model: _measure(manager, client, f"{url}/v2/models/{model}", model, seconds) for model in MODELS}
+
+
+@contextmanager
+def running_kernel() -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+    """Start a kernel; yields its manager and a client."""
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(cwd=str(ROOT))
     client = manager.client()
     client.start_channels()
     client.wait_for_ready(timeout=60)
     try:
-        url = _printed(client, SERVE)
-        return {model: _measure(manager, client, f"{url}/v2/models/{model}", model, seconds) for model in MODELS}
+        yield manager, client
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

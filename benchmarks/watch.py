@@ -19,9 +19,8 @@ from queue import Empty, Queue
 
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import KernelManager
 
-from benchmarks.kernel import CLIENT
+from benchmarks.kernel import CLIENT, running_kernel
 from benchmarks.load import Requests, floats, wrk
 from benchmarks.servers import ROOT
 
@@ -143,15 +142,9 @@ class _FrontEnd:
 @contextmanager
 def _kernel() -> Iterator[tuple[_FrontEnd, int]]:
     """Start a kernel; yields its front end and its process ID."""
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(cwd=str(ROOT))
-    client = manager.client()
-    client.start_channels()
-    client.wait_for_ready(timeout=60)
-    front_end = _FrontEnd(client)
-    try:
-        yield front_end, int(front_end.run("import os; print(os.getpid())"))
-    finally:
-        front_end.close()
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    with running_kernel() as (_, client):
+        front_end = _FrontEnd(client)
+        try:
+            yield front_end, int(front_end.run("import os; print(os.getpid())"))
+        finally:
+            front_end.close()

@@ -14,12 +14,11 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
 import ray
 import tritonclient.http as triton
 
 import tritonnb as tnb
-from tools.ray_chaos import MODELS, REPOSITORY, allow_idle_sequences, number, start_cluster
+from tools.ray_chaos import MODELS, REPOSITORY, allow_idle_sequences, number, ones, start_cluster
 
 SEQUENCES = 20
 CLIENTS = 24
@@ -64,9 +63,7 @@ class Load:
             thread.join()
 
     def _send(self) -> None:
-        tensors = [triton.InferInput(name, [1, 4], "FP32") for name in ("INPUT0", "INPUT1")]
-        for tensor in tensors:
-            tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+        tensors = ones()
         with triton.InferenceServerClient(self._url, network_timeout=120, connection_timeout=120) as client:
             while not self._stop.is_set():
                 try:

@@ -172,6 +172,14 @@ def number(value: int) -> list[triton.InferInput]:
     return [tensor]
 
 
+def ones() -> list[triton.InferInput]:
+    """Return the inputs of the model ``add_sub``."""
+    tensors = [triton.InferInput(name, [1, 4], "FP32") for name in ("INPUT0", "INPUT1")]
+    for tensor in tensors:
+        tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+    return tensors
+
+
 class Clients:
     """Threads that send sequences and stateless requests until a time.
 
@@ -204,13 +212,11 @@ class Clients:
 
     def stateless(self) -> None:
         """Send requests without a sequence."""
-        left, right = (triton.InferInput(name, [1, 4], "FP32") for name in ("INPUT0", "INPUT1"))
-        for tensor in (left, right):
-            tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+        tensors = ones()
         with triton.InferenceServerClient(self._url, network_timeout=120, connection_timeout=120) as client:
             while time.monotonic() < self._until:
                 try:
-                    client.infer("add_sub", [left, right])
+                    client.infer("add_sub", tensors)
                     outcome = "answered"
                 except InferenceServerException as error:
                     outcome = str(error.message())
