@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import shutil
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -17,6 +18,15 @@ from tests.notebook.browser import browser, browser_context, lab, notebook
 from tests.nvidia_clients import nvidia_clients, pytest_collection_finish
 
 __all__ = ["browser", "browser_context", "lab", "notebook", "nvidia_clients", "pytest_collection_finish"]
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """The program of Node.js."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("needs Node.js: apt-get install nodejs")
+    return program
 
 
 class Records(logging.Handler):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.endpoints.http1_peer import ANSWER, Loop, Peer, Server
@@ -11,13 +9,6 @@ from tests.endpoints.http1_peer import ANSWER, Loop, Peer, Server
 REQUEST = b"POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = b"POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
 TOO_LARGE = REQUEST.replace(b"Length: 3\r\n\r\nabc", b"Length: 2000\r\n\r\n" + b"a" * 2000)  # the limit is 1000
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.fixture

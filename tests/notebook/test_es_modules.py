@@ -33,14 +33,6 @@ console.log(JSON.stringify(exported));
 IMPORT = re.compile(r'^import \{ ([^}]*) \} from "\.\.?/[\w./]+";\n', re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def node() -> str:
-    program = shutil.which("node")
-    if program is None:
-        pytest.skip("needs Node.js: apt-get install nodejs")
-    return program
-
-
 def name_of(path: Path) -> str:
     return path.relative_to(STATIC).as_posix()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +18,6 @@ html_theme = "basic"
 html_search_scorer = {scorer!r}
 """
 TEXTS = [text for messages in error_messages.MESSAGES.values() for text in messages]
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    program = shutil.which("node")
-    if program is None:
-        pytest.skip("needs Node.js: apt-get install nodejs")
-    return program
 
 
 @pytest.fixture(scope="module")
