@@ -180,10 +180,11 @@ class VirtualTime:
 
     def arrived(self, request: Schedulable) -> None:
         """Handle the arrival of a request at the current time."""
+        now = self._clock.now
         try:
-            decisions = self.scheduler.enqueue(request, self.now)
+            decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
-            self._respond(FinalResponse(self.now, request, error))
+            self._respond(FinalResponse(now, request, error))
         else:
             self._carry_out(decisions)
 
@@ -198,6 +199,7 @@ class VirtualTime:
 
     def _ended(self, execution: tuple[Execute, ResponseOrder | None]) -> None:
         decision, order = execution
+        now = self._clock.now
         self.running -= 1
         for request in decision.requests:
             if request is None:
@@ -205,20 +207,20 @@ class VirtualTime:
             error = None
             if self._rescheduled is not None and self._rescheduled(request):
                 try:
-                    self._carry_out(self.scheduler.reschedule(request, self.now))
+                    self._carry_out(self.scheduler.reschedule(request, now))
                     continue
                 except TritonError as rejected:  # its sequence was idle for too long
                     error = rejected
-            response = FinalResponse(self.now, request, error)
+            response = FinalResponse(now, request, error)
             if order is None:
                 self._respond(response)
             else:
                 for _, ready in order.add_response(request, response):
-                    ready.time_ns = self.now
+                    ready.time_ns = now
                     self._respond(ready)
             if self.scheduler.needs_release_events:
-                self._carry_out(self.scheduler.released(request, self.now))
-        self._carry_out(self.scheduler.instance_idle(decision.instance, self.now))
+                self._carry_out(self.scheduler.released(request, now))
+        self._carry_out(self.scheduler.instance_idle(decision.instance, now))
 
     def _respond(self, response: FinalResponse) -> None:
         if self._keep:
@@ -227,24 +229,25 @@ class VirtualTime:
             self._on_response(response)
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        now = self._clock.now
         for decision in decisions:
             if isinstance(decision, Execute):
-                end = self.now + self._service(decision)
+                end = now + self._service(decision)
                 self.running += 1
                 if self._keep:
-                    self.batches.append(VirtualBatch(decision, self.now, end, self.scheduler.queue_depth()))
+                    self.batches.append(VirtualBatch(decision, now, end, self.scheduler.queue_depth()))
                 order = self.scheduler.response_order(decision.instance)
                 self._clock.schedule(end, _END, self._ended, (decision, order))
             elif isinstance(decision, Stage):
                 if self._staged is None:
-                    self._carry_out(self.scheduler.execute_staged(decision.instance, self.now))
+                    self._carry_out(self.scheduler.execute_staged(decision.instance, now))
                 else:
                     self._staged(decision.instance)
             else:
-                self._respond(FinalResponse(self.now, decision.request, decision.error, decision))
+                self._respond(FinalResponse(now, decision.request, decision.error, decision))
         wake = self.scheduler.next_wake_ns
         if wake is not None:
-            wake = max(wake, self.now)
+            wake = max(wake, now)
             if wake != self._wake_planned:
                 self._clock.schedule(wake, _WAKE, self._woken, None)
         self._wake_planned = wake
