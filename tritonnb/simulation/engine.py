@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
@@ -126,7 +126,6 @@ class SimulatedReplica:
         Since when the requests of each batch were queued, if events are kept: they may be queued again.
     responses : list of ResponseSent
         The responses of steps.
-    refusals : list of FinalResponse
     """
 
     def __init__(self, simulation: Simulation, scheduler: Scheduler, instances: int) -> None:
@@ -134,12 +133,11 @@ class SimulatedReplica:
         self._responded_ns: dict[int, int] = {}
         self.queued_ns: list[list[int]] = []
         self.responses: list[ResponseSent] = []
-        self.refusals: list[FinalResponse] = []
         self.time = VirtualTime(
             scheduler,
             self._execute,
             instances,
-            on_response=self._responded,
+            on_response=simulation.respond,
             rescheduled=self._is_rescheduled if simulation.iterative else None,
             clock=simulation.clock,
             keep=simulation.columns is None,
@@ -182,11 +180,6 @@ class SimulatedReplica:
     def _is_rescheduled(self, request: Schedulable) -> bool:
         assert isinstance(request, SimulatedRequest)
         return request.step < request.steps
-
-    def _responded(self, response: FinalResponse) -> None:
-        if response.error is not None:
-            self.refusals.append(response)
-        self._simulation.respond(response)
 
 
 class Simulation:
@@ -236,6 +229,7 @@ class Simulation:
         self._serial = 0
         self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
         self._cancelled: list[Event] = []
+        self._refused: list[Event] = []
         self._source: Iterator[tuple[int, int, Arrival]] = iter(())
         self._next: SimulatedRequest | None = None
         self._next_request: Callable[[int], None] | None = None
@@ -273,12 +267,20 @@ class Simulation:
         request = response.request
         assert isinstance(request, SimulatedRequest)
         request.responded = True
-        if self.columns is not None and response.error is not None:
-            self.columns.refused += 1
+        if response.error is not None:
+            self._refuse(response, response.error)
         if self._routed is not None:
             self._routed.responded(request)
         if self._next_request is not None:
             self._next_request(response.time_ns)
+
+    def _refuse(self, response: FinalResponse, error: TritonError) -> None:
+        if self.columns is not None:
+            self.columns.refused += 1
+        else:
+            counted_as = response.refusal.counted_as if response.refusal else ""
+            time_ns, request = response.time_ns, response.request
+            self._refused.append(request_refused(request, self.model, 1, error, counted_as, time_ns))
 
     def events(self) -> list[Event]:
         """Return the events that a live server would emit."""
@@ -296,12 +298,7 @@ class Simulation:
             self._add_batch(sent, events, number, batch, queued_ns, replica)
         events += self._arrived
         events += self._cancelled
-        for replica_ in self._replicas:
-            for response in replica_.refusals:
-                assert response.error is not None
-                counted_as = response.refusal.counted_as if response.refusal else ""
-                time_ns, request = response.time_ns, response.request
-                events.append(request_refused(request, self.model, 1, response.error, counted_as, time_ns))
+        events += self._refused
         events += sent
         events.sort(key=attrgetter("time_ns"))
         return events
