@@ -118,7 +118,7 @@ def _lane(
             high = low + (request.size if request else 1) / full
             boxes.append(box(left, right, low, high))
             faces.append(tint(colours[request.serial], 0.6) if request else LIGHT)
-            text = "null" if request is None else request.id or str(request.serial)
+            text = "null" if request is None else request.label
             if high - low >= 0.17 and fits(text, right - left, 7.5):
                 ax.text((left + right) / 2, (low + high) / 2, text, fontsize=7.5, ha="center", va="center", zorder=3)
             low = high

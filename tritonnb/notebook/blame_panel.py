@@ -10,17 +10,11 @@ from collections.abc import Callable
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
-from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import Blame
 from tritonnb.recording.recording import Recording
 
 #: What the panel shows: see `describe_blame`.
 Report = Json
-
-
-def label_of(request: RequestRecord) -> str:
-    """Return the label of a request in a view."""
-    return request.id or str(request.serial)
 
 
 def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
@@ -30,25 +24,18 @@ def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
     ----------
     blame : Blame
     with_remedies : bool
-        Whether to simulate; without it, the remedies are None.
+        As for `Blame.rows`.
 
     Returns
     -------
     dict
-        ``batch``, ``request`` and ``title`` identify the request; ``parts`` are lists of cause, milliseconds, share,
-        meaning, and the remedy or an empty string.
+        ``batch``, ``request`` and ``title`` identify the request; ``parts`` are the rows.
     """
-    total = blame.latency_ns or 1
-    texts = {cause: str(remedy) for cause, remedy in blame.remedies.items()} if with_remedies else {}
-    missing = "" if with_remedies else None
     return {
         "batch": blame.request.batch,
-        "request": label_of(blame.request),
+        "request": blame.request.label,
         "title": blame.title,
-        "parts": [
-            [cause, ns / 1e6, ns / total, blame.meaning_of(cause), texts.get(cause, missing)]
-            for cause, ns in blame.parts.items()
-        ],
+        "parts": [list(row) for row in blame.rows(with_remedies=with_remedies)],
     }
 
 
@@ -56,7 +43,7 @@ def answer_request(rec: Recording | None, batch: int, label: str, show: Callable
     """Split the latency of the request that a user selected, and show it, first without and then with remedies."""
     name: Report = {"batch": batch, "request": label}
     matches = [request for request in rec.requests if request.batch == batch] if rec else []
-    request = next((request for request in matches if label_of(request) == label), None)
+    request = next((request for request in matches if request.label == label), None)
     if rec is None or request is None:
         show(name | {"error": f"Request {label} is not in the events that are kept any more, or has not ended."})
         return

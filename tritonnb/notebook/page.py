@@ -23,7 +23,6 @@ from tritonnb.core.events import BatchSent, RequestArrived, StepSent
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
-from tritonnb.notebook.blame_panel import label_of
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.widget_files import STATIC, join_modules
 from tritonnb.recording.blame import Blame, blame_slowest
@@ -120,7 +119,7 @@ def _data(rec: Recording, model: str, remedies: int) -> Json:
     config = rec.configs.get(model)
     blames = [] if config is None else blame_slowest(rec, config, _MOST_REQUESTS)
     latencies = {
-        f"{blame.request.batch} {label_of(blame.request)}": _latency(blame, with_remedies=place < remedies)
+        f"{blame.request.batch} {blame.request.label}": _latency(blame, with_remedies=place < remedies)
         for place, blame in enumerate(blames)
     }
     return {"history": recorded_history(rec), "latencies": latencies, "meanings": dict(CAUSES)}

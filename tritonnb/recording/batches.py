@@ -109,6 +109,11 @@ class RequestRecord:
     flags: int = 0
 
     @property
+    def label(self) -> str:
+        """The request id given by the client, or else the serial."""
+        return self.id or str(self.serial)
+
+    @property
     def starts(self) -> bool:
         """True if the request starts its sequence."""
         return bool(self.flags & SEQUENCE_START)

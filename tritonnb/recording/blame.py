@@ -114,19 +114,25 @@ class Blame:
         """
         return "; ".join(filter(None, (CAUSES[cause], self.outliers.get(cause))))
 
-    def rows(self) -> list[tuple[str, float, float, str, str]]:
-        """Return rows: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string."""
+    def rows(self, *, with_remedies: bool = True) -> list[tuple[str, float, float, str, str | None]]:
+        """Return rows: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string.
+
+        Parameters
+        ----------
+        with_remedies : bool, optional
+            Whether to simulate; without it, the remedies are None.
+        """
         total = self.latency_ns or 1
+        remedies = {cause: str(self.remedies.get(cause, "")) for cause in self.parts} if with_remedies else {}
         return [
-            (cause, ns / 1e6, ns / total, self.meaning_of(cause), str(self.remedies.get(cause, "")))
+            (cause, ns / 1e6, ns / total, self.meaning_of(cause), remedies.get(cause))
             for cause, ns in self.parts.items()
         ]
 
     @property
     def title(self) -> str:
         """The request and its latency, in one line."""
-        name = self.request.id or str(self.request.serial)
-        return f"Request {name}: {self.latency_ns / 1e6:.3f} ms from reception to response"
+        return f"Request {self.request.label}: {self.latency_ns / 1e6:.3f} ms from reception to response"
 
     def __repr__(self) -> str:
         lines = [self.title]

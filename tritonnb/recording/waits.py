@@ -37,9 +37,8 @@ def waits_of(rec: RecordedEvents) -> list[Wait]:
     sent = {batch.number: batch.sent_ns for batch in rec.batches}
     by_serial: dict[int, Wait] = {}
     for request in rec.requests:
-        label = request.id or str(request.serial)
         end_ns = max(sent[request.batch], request.queued_ns)
-        wait = Wait(request.serial, request.size, request.priority, label, request.queued_ns, end_ns)
+        wait = Wait(request.serial, request.size, request.priority, request.label, request.queued_ns, end_ns)
         by_serial.setdefault(request.serial, wait)
     for refusal in rec.refused:
         arrival = rec.arrived.get(refusal.serial)
