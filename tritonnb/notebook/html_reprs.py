@@ -169,9 +169,11 @@ def mean_batch_text(stats: Mapping[str, Any]) -> str:
     return f"{stats['inference_count'] / stats['execution_count']:.1f}" if stats["execution_count"] else "–"
 
 
-def batches_text(stats: Mapping[str, Any]) -> str:
-    """Return the number of batches of each size, or a dash."""
-    return ", ".join(f"{row['batch_size']}×{row['compute_infer']['count']}" for row in stats["batch_stats"]) or "–"
+def activity_cells(new: Mapping[str, Any], seconds: float) -> list[str]:
+    """Return requests per second, mean rows, and batches of each size of the difference between two readings."""
+    rate = new["inference_stats"]["success"]["count"] / seconds
+    batches = (f"{row['batch_size']}×{row['compute_infer']['count']}" for row in new["batch_stats"])
+    return [f"{rate:,.0f}", mean_batch_text(new), ", ".join(batches) or "–"]
 
 
 def remote_card(remote: Remote) -> str:

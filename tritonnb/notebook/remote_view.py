@@ -14,7 +14,7 @@ from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.html_reprs import batches_text, mean_batch_text, statistics_card
+from tritonnb.notebook.html_reprs import activity_cells, statistics_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.recording.recording import Recording
@@ -210,9 +210,7 @@ def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:
     count = parts["success"]["count"]
     return [
         f"{begin_s:.0f} s",
-        f"{count / seconds:,.0f}",
-        mean_batch_text(new),
-        batches_text(new),
+        *activity_cells(new, seconds),
         f"{parts['queue']['ns'] / count / 1e6:.2f}" if count else "–",
         f"{compute_ns / count / 1e6:.2f}" if count else "–",
     ]

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
-from tritonnb.notebook.html_reprs import batches_text, mean_batch_text, remote_card
+from tritonnb.notebook.html_reprs import activity_cells, remote_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.remote.connection import Remote
 from tritonnb.scale.merge import add_entries
@@ -100,18 +100,12 @@ class ReplicasView(PolledView):
         name = str(replica["replica"])
         cells = ["–"] * 3
         if total is not None:
-            cells = _activity(difference(total, self._totals.get(name, total)), seconds)
+            new = difference(total, self._totals.get(name, total))
+            if new["execution_count"] >= 0:  # else a model was loaded again
+                cells = activity_cells(new, seconds)
         rate, *batches = cells
         state = [name, replica["group"], replica["state"], rate, replica["in_flight"], replica["queued"]]
         return [*state, *batches, len(replica["sequences"])]
-
-
-def _activity(new: Mapping[str, Any], seconds: float) -> list[str]:
-    """Return requests per second, mean batch, and batches by size of the difference between two readings."""
-    if new["execution_count"] < 0:  # a model was loaded again
-        return ["–", "–", "–"]
-    rate = new["inference_stats"]["success"]["count"] / seconds
-    return [f"{rate:,.0f}", mean_batch_text(new), batches_text(new)]
 
 
 def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
