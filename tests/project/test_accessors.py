@@ -24,18 +24,23 @@ def class_of(owner: str) -> type:
     return cls
 
 
+def declared(cls: type) -> set[str]:
+    """Names that a class, or a base of it, annotates as variables of the class."""
+    annotations = [item for base in cls.__mro__ for item in inspect.get_annotations(base).items()]
+    return {name for name, kind in annotations if "ClassVar" in str(kind)}
+
+
 @pytest.mark.parametrize(("owner", "name"), REGISTERED)
 def test_accessor_is_declared_found_and_documented(owner: str, name: str) -> None:
     cls = class_of(owner)
-    assert name in cls.__annotations__
+    assert name in declared(cls)
     assert name in dir(cls)
     assert inspect.getdoc(getattr(cls, name))
 
 
 @pytest.mark.parametrize("owner", ACCESSORS)
 def test_every_declared_attribute_is_registered(owner: str) -> None:
-    annotations = class_of(owner).__annotations__
-    assert {name for name, kind in annotations.items() if "ClassVar" in str(kind)} == ACCESSORS[owner].keys()
+    assert declared(class_of(owner)) == ACCESSORS[owner].keys()
 
 
 def test_accessors_import_their_packages_at_first_use() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
@@ -50,3 +50,13 @@ class Model(Protocol):
 
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """Return the configuration that the model would run; nothing is changed."""
+
+
+class ModelViews:
+    """What packages above provide for both kinds of models: `tritonnb.accessors`."""
+
+    plot: ClassVar[Any]
+    traffic: ClassVar[Callable[..., Any]]
+    edit: ClassVar[Callable[..., Any]]
+    watch: ClassVar[Callable[..., Any]]
+    _repr_html_: ClassVar[Callable[..., str]]

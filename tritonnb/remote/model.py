@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import Outputs, request_of_call
+from tritonnb.client.model import ModelViews
 from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @extensible
 @with_short_tracebacks
-class RemoteModelHandle:
+class RemoteModelHandle(ModelViews):
     """A model of another server.
 
     Calling it runs one inference with NumPy arrays, over the network.
@@ -53,12 +54,6 @@ class RemoteModelHandle:
     4 ''
     /v2/models/double
     """
-
-    plot: ClassVar[Any]
-    traffic: ClassVar[Callable[..., Any]]
-    edit: ClassVar[Callable[..., Any]]
-    watch: ClassVar[Callable[..., Any]]
-    _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, remote: Remote, name: str, version: int = -1) -> None:
         self._remote = remote

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
 
 from tritonnb.client.array_requests import Outputs, make_request, request_of_call
+from tritonnb.client.model import ModelViews
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_tracebacks
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @extensible
 @with_short_tracebacks
-class ModelHandle:
+class ModelHandle(ModelViews):
     """A model of a running server.
 
     Calling it runs one in-process inference with NumPy arrays.
@@ -62,12 +63,6 @@ class ModelHandle:
     [{'name': 'X', 'datatype': 'FP32', 'shape': [-1, 1]}] ''
     2
     """
-
-    plot: ClassVar[Any]
-    traffic: ClassVar[Callable[..., Any]]
-    edit: ClassVar[Callable[..., Any]]
-    watch: ClassVar[Callable[..., Any]]
-    _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: Server, name: str, version: int = -1) -> None:
         self.server = server
