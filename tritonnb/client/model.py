@@ -53,7 +53,7 @@ class Model(Protocol):
 
 
 class ModelViews:
-    """What packages above provide for both kinds of models: `tritonnb.accessors`."""
+    """Attributes of both kinds of models that packages above provide: see `tritonnb.accessors`."""
 
     plot: ClassVar[Any]
     traffic: ClassVar[Callable[..., Any]]
