@@ -125,8 +125,6 @@ class VirtualTime:
         In the order in which they started; empty if they are not kept.
     responses : list of FinalResponse
         In the order in which they were sent, including errors; empty if they are not kept.
-    running : int
-        Number of executions now.
     """
 
     def __init__(
@@ -153,7 +151,7 @@ class VirtualTime:
         self._staged = staged
         self._keep = keep
         self._wake_planned: int | None = None
-        self.running = 0
+        self._ends: list[int] = []  # of the running executions, as a heap
         for instance in range(instance_count):
             self._carry_out(scheduler.instance_idle(instance, 0))
 
@@ -161,6 +159,11 @@ class VirtualTime:
     def now(self) -> int:
         """Current time in ns."""
         return self._clock.now
+
+    @property
+    def running(self) -> int:
+        """Number of executions now."""
+        return len(self._ends)
 
     def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request."""
@@ -200,7 +203,7 @@ class VirtualTime:
     def _ended(self, execution: tuple[Execute, ResponseOrder | None]) -> None:
         decision, order = execution
         now = self._clock.now
-        self.running -= 1
+        heappop(self._ends)
         for request in decision.requests:
             if request is None:
                 continue
@@ -233,10 +236,10 @@ class VirtualTime:
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = now + self._service(decision)
-                self.running += 1
                 if self._keep:
                     self.batches.append(VirtualBatch(decision, now, end, self.scheduler.queue_depth()))
                 order = self.scheduler.response_order(decision.instance)
+                heappush(self._ends, end)
                 self._clock.schedule(end, _END, self._ended, (decision, order))
             elif isinstance(decision, Stage):
                 if self._staged is None:
@@ -248,7 +251,9 @@ class VirtualTime:
         wake = self.scheduler.next_wake_ns
         if wake is not None:
             wake = max(wake, now)
-            if wake != self._wake_planned:
+            if self._ends and self._ends[0] <= wake:
+                wake = None  # when that execution has ended, the scheduler is asked again
+            elif wake != self._wake_planned:
                 self._clock.schedule(wake, _WAKE, self._woken, None)
         self._wake_planned = wake
         if self._check is not None:
