@@ -6,6 +6,7 @@ A target sends a `PendingRequest` and reports its completion; it never blocks th
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ def describe_missing_times(target: Target) -> str:
     )
 
 
-class RemoteTarget(Generic[E]):
+class RemoteTarget(ABC, Generic[E]):
     """A model reached over a network: the server of this process, or any other server of the v2 protocol.
 
     Subclasses define how a request is encoded and sent. Requests of a sequence are sent one after the other, because
@@ -228,17 +229,17 @@ class RemoteTarget(Generic[E]):
             else:
                 self._waiting.pop(pending.arrival.sequence_id, None)
 
+    @abstractmethod
     def begin(self, pending: PendingRequest) -> None:
         """Send a request now; it is completed by `complete`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abort(self, pending: PendingRequest) -> None:
         """Cancel a request that was sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Free resources; no request follows."""
-        raise NotImplementedError
 
     def request(self, pending: PendingRequest) -> E:
         """Encode a request; the examples of requests without parameters are encoded once."""
@@ -253,9 +254,9 @@ class RemoteTarget(Generic[E]):
         """Yield the inputs with their datatypes."""
         return (Tensor(name, self.spec.inputs[name].datatype, array) for name, array in inputs.items())
 
+    @abstractmethod
     def encode(self, inputs: Tensors, parameters: Parameters) -> E:
         """Encode inputs and parameters."""
-        raise NotImplementedError
 
 
 def request_parameters(arrival: Arrival) -> Parameters:
