@@ -185,7 +185,11 @@ def _pythons(figures: dict[str, Any]) -> str:
 
 def _simulator(figures: dict[str, Any]) -> str:
     rows = [(*name.split(", "), f"{rate:,.0f}") for name, rate in figures.items() if name != "python"]
-    return f"Python {figures['python']}.\n\n" + table(("scheduling", "kept of the run", "requests/s"), rows)
+    introduction = (
+        f"Python {figures['python']}. The fastest round of each row counts: rates follow the speed of one core, which "
+        "varies by a factor of two where a machine is shared."
+    )
+    return f"{introduction}\n\n" + table(("scheduling", "kept of the run", "requests/s"), rows)
 
 
 def _recordings(figures: dict[str, float]) -> str:
