@@ -245,7 +245,7 @@ class BatchTracker:
         if arrived is not None or (self._earlier and event.counted_as):
             self._earlier -= arrived is None
             self._depth.change(event.time_ns, -1, self._counters)
-        elif not event.counted_as:
+        elif not event.counted_as and not (self._iterative and self._iterative.is_known(event.serial)):
             self.counts.requests += 1  # it was refused before it could wait
         self._refusals.append((event, arrived))
 

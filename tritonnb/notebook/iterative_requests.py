@@ -34,6 +34,10 @@ class IterativeRequests:
             del self._arrived[oldest], self._steps[oldest]
         return self._arrived[serial]
 
+    def is_known(self, serial: int) -> bool:
+        """Return whether a request has arrived."""
+        return serial in self._arrived
+
     def count_rescheduled(self, serials: Iterable[int | None]) -> int:
         """Count the requests that run again."""
         return sum(1 for serial in serials if serial is not None and self._steps.get(serial, 0) > 0)
