@@ -57,9 +57,9 @@ class Verification:
         By the names of the prediction's figures.
     trial : Trial
         The load: its latencies at the client, failed requests, and the recording.
-    by_server : bool
-        Whether the latencies are those in a recording of the server, as in the twin's. Otherwise they are the client's
-        and contain the way to the server.
+    recording : Recording or None
+        That of the server, with the measured latencies, as in the twin's. Without one, they are the client's and
+        contain the way to the server.
     relative_duration : float or None
         The median time of an execution relative to that of the twin for its rows and busy instances: 1.1 if the machine
         was 10 % slower than in the twin's recording. None without a recording of the server.
@@ -83,8 +83,13 @@ class Verification:
     prediction: Prediction
     measured: dict[str, float]
     trial: Trial
-    by_server: bool
+    recording: Recording | None
     relative_duration: float | None
+
+    @property
+    def by_server(self) -> bool:
+        """True if the latencies are those of `recording`."""
+        return self.recording is not None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -213,7 +218,7 @@ def verify(
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
     measured = _client_figures(trial) if recording is None else _server_figures(recording)
     relative = None if recording is None else _relative_duration(twin, recording)
-    return Verification(dict(edits), prediction, measured, trial, recording is not None, relative)
+    return Verification(dict(edits), prediction, measured, trial, recording, relative)
 
 
 def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:

@@ -10,25 +10,32 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
 from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.service import Draw, Service, VaryingService, table
+from tritonnb.telemetry.lanes import count_overlaps
 
 if TYPE_CHECKING:
-    from tritonnb.recording.batches import Batch
     from tritonnb.recording.recorded_events import RecordedEvents
 
 #: An outlier takes at least this multiple of the expected time, which so many executions determine at least.
 LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
-#: A resampled run consists of so many parts of the recording, so that slow phases and bursts stay together.
+#: A resampled run consists of pieces of the recording, each of this share of it, so that slow phases and bursts stay
+#: together.
 PIECES = 20
+#: A run has at most so many pieces. Those of a run that is much longer than its recording repeat it.
+_MOST_PIECES = 1000
 #: Begin and excess time of a stall, in ns.
 Stall = tuple[int, int]
 #: An execution that was not recorded varies like one of so many recorded before and after its time.
 _NEIGHBOURS = 32
+#: A pause in the recording is as long as so many times between executions, on average.
+_PAUSE = 10
+#: Executions that begin beside another one share at least that much more of their time.
+_LEAST_SHARED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +56,8 @@ class RecordedExecution:
         The part of it before the execution began.
     busy : int
         Instances of the server that were busy then, with this one.
-    alone : bool
-        Whether no other instance was busy at any time during it.
+    shared : float
+        The share (0 to 1) of its time during which another instance was busy.
     first : bool
         Whether it was the first one of its instance.
     batch : int
@@ -62,7 +69,7 @@ class RecordedExecution:
     time_ns: int
     dispatch_ns: int
     busy: int
-    alone: bool
+    shared: float
     first: bool
     batch: int
 
@@ -79,25 +86,39 @@ class LearnedTimes(VaryingService):
     ----------
     executions : tuple of RecordedExecution
         In the order in which they began.
-    single : bool
-        Whether they are for a server with one instance: see `for_instances`.
     """
 
     executions: tuple[RecordedExecution, ...]
-    single: bool = False
 
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with so many instances.
 
         An execution that begins while no other instance is busy may still be slowed down by one that begins later. The
-        only instance of a server never is: its times vary like those of executions that ran alone.
+        only instance of a server never is.
         """
         return self._of_single if count == 1 else self
 
     @cached_property
     def _of_single(self) -> LearnedTimes:
-        alone = sum(1 for one in self.executions if one.alone and not one.first)
-        return replace(self, single=True) if alone >= _NEIGHBOURS else self
+        """The times without what other instances slowed the executions down."""
+        known = [one for one in self.executions if not one.first]
+        # Whether another instance is busy at the beginning does not depend on how long the execution takes.
+        alone, beside = ([one for one in known if (one.busy > 1) == is_beside] for is_beside in (False, True))
+        if min(len(alone), len(beside)) < LEAST_BATCHES:
+            return self
+        longer = self._median_factor(beside) / self._median_factor(alone)
+        shared, other = (statistics.median(one.shared for one in group) for group in (beside, alone))
+        # Executions take 1 + slow * shared times as long: the medians of both groups differ by that.
+        slow = max(0.0, longer - 1) / max(_LEAST_SHARED, shared - longer * other)
+        executions = (
+            replace(one, time_ns=round(one.time_ns / (1 + slow * one.shared)), busy=1, shared=0.0)
+            for one in self.executions
+        )
+        return replace(self, executions=tuple(executions))
+
+    def _median_factor(self, executions: Iterable[RecordedExecution]) -> float:
+        """Return the median of how many times as long as a single instance needs the executions took."""
+        return statistics.median(one.time_ns / max(1.0, self.expected_ns(one.rows, 1)) for one in executions)
 
     @cached_property
     def _fit(self) -> tuple[Service, dict[int, float]]:
@@ -151,15 +172,20 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
-        """The begins and factors of all other executions, except the first one of each instance.
-
-        For a server with one instance, only of those that ran alone.
-        """
+        """The begins and factors of all other executions, except the first one of each instance."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
-        known = [one for one in self.executions if one.alone or not self.single]
-        regular = [one for one in known if not one.first and one.begin_ns not in stalled] or known
+        regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
         pairs = [(one.begin_ns, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
         return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
+
+    @cached_property
+    def _without_pauses(self) -> LearnedTimes:
+        """The same with shorter pauses, during which the speed of the machine is not known."""
+        begins = [one.begin_ns for one in self.executions]
+        longest = _PAUSE * (begins[-1] - begins[0]) // len(begins)
+        steps = (min(max(0, later - earlier), longest) for earlier, later in pairwise(begins))
+        executions = zip(self.executions, accumulate(steps, initial=0), strict=True)
+        return replace(self, executions=tuple(replace(one, begin_ns=begin_ns) for one, begin_ns in executions))
 
     @cached_property
     def dispatch_share(self) -> float:
@@ -183,14 +209,15 @@ class LearnedTimes(VaryingService):
     def draws(self, seed: int) -> Draw:
         """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
         recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
-        begins, factors = self.factors
+        rng, (begins, factors) = random.Random(seed), self.factors
         count = min(_NEIGHBOURS, len(factors))
         last = len(factors) - count
 
-        def around(now_ns: int) -> int:
-            return min(max(0, bisect_left(begins, now_ns) - count // 2), last)
+        def around(now_ns: int) -> float:
+            place = min(max(0, bisect_left(begins, now_ns) - count // 2), last)
+            return factors[place + int(rng.random() * count)]
 
-        other = self.drawn(random.Random(seed), around, count, self.stalls)
+        other = self.drawn(around, self.stalls)
 
         def draw(rows: int, now_ns: int, busy: int) -> float:
             time_ns = other(rows, now_ns, busy)  # a stall that was recorded here is over then
@@ -199,22 +226,11 @@ class LearnedTimes(VaryingService):
         return draw
 
     def resampled(self, seed: int, span_ns: int, machines: int = 1) -> Resampled:
-        """Return times for other arrivals: parts of the recording, and stalls of machines at random times of a span."""
-        return Resampled(self, seed, span_ns, machines)
+        """Return times for other arrivals during a span: each machine's consist of random pieces of the recording."""
+        return Resampled(self._without_pauses, seed, span_ns, machines)
 
-    def drawn(
-        self,
-        rng: random.Random,
-        place: Callable[[int], int],
-        count: int,
-        stalls: Iterable[Stall],
-        scale: float = 1.0,
-    ) -> Draw:
-        """Return a function of varying times, with factors of ``count`` executions from ``place(now_ns)`` on.
-
-        A larger ``scale`` makes all of them longer.
-        """
-        _, factors = self.factors
+    def drawn(self, factor_at: Callable[[int], float], stalls: Iterable[Stall]) -> Draw:
+        """Return a function of times that vary by a factor at each time, with stalls."""
         waiting = deque(stalls)
 
         def draw(rows: int, now_ns: int, busy: int) -> float:
@@ -223,8 +239,7 @@ class LearnedTimes(VaryingService):
                 begin_ns, excess_ns = waiting.popleft()
                 if now_ns < begin_ns + excess_ns:
                     stalled_ns = max(stalled_ns, excess_ns)
-            factor = factors[place(now_ns) + int(rng.random() * count)]
-            return round(self.expected_ns(rows, busy) * factor * scale) + stalled_ns
+            return round(self.expected_ns(rows, busy) * factor_at(now_ns)) + stalled_ns
 
         return draw
 
@@ -246,31 +261,39 @@ class Resampled(VaryingService):
     def draws(self, seed: int) -> Draw:
         """Return the times of one simulation."""
         rng, times = random.Random(f"{self.seed} {seed}"), self.times
-        recorded_ns = times.executions[-1].begin_ns - times.executions[0].begin_ns + 1
-        rate = _poisson(rng, len(times.stalls)) * self.machines / recorded_ns
-        stalls = [
-            (rng.randrange(self.span_ns), rng.choice(times.stalls)[1])
-            for _ in range(_poisson(rng, rate * self.span_ns))
-        ]
-        executions = len(times.factors[1])
-        count = -(-executions // PIECES)
-        # Another recording would have consisted of other parts: the recorded ones are resampled first.
-        learned = [rng.randrange(executions - count + 1) for _ in range(PIECES)]
-        places = [rng.choice(learned) for _ in range(PIECES)]
+        begins, factors = times.factors
+        last = len(factors) - 1
         scale = math.exp(rng.gauss(0.0, times.speed_variation))
+        machines = [self._pieces(rng) for _ in range(self.machines)]
 
-        def place(now_ns: int) -> int:
-            return places[min(PIECES - 1, now_ns * PIECES // self.span_ns)]
+        def factor_at(now_ns: int) -> float:
+            pieces = machines[int(rng.random() * self.machines)]
+            number, offset_ns = divmod(now_ns, self._length_ns)  # executions go on after the last arrival
+            recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
+            return scale * factors[min(bisect_left(begins, recorded_ns), last)]
 
-        return times.drawn(rng, place, count, sorted(stalls), scale)
+        return times.drawn(factor_at, sorted(stall for pieces in machines for stall in self._stalls(pieces)))
 
+    @cached_property
+    def _recorded_ns(self) -> int:
+        return self.times.executions[-1].begin_ns + 1
 
-def _poisson(rng: random.Random, mean: float) -> int:
-    """Return a random number of events."""
-    count, time = 0, rng.expovariate(1.0)
-    while time < mean:
-        count, time = count + 1, time + rng.expovariate(1.0)
-    return count
+    @cached_property
+    def _length_ns(self) -> int:
+        return max(self._recorded_ns // PIECES, self.span_ns // _MOST_PIECES, 1)
+
+    def _pieces(self, rng: random.Random) -> list[int]:
+        """Return the recorded times at which the pieces of a run begin."""
+        # Another recording would have consisted of other pieces: the recorded ones are resampled first.
+        learned = [rng.randrange(self._recorded_ns) for _ in range(PIECES)]
+        return rng.choices(learned, k=-(-self.span_ns // self._length_ns) + 1)
+
+    def _stalls(self, pieces: Sequence[int]) -> Iterator[Stall]:
+        """Yield the stalls of a run that consists of these pieces."""
+        for number, piece_ns in enumerate(pieces):
+            for begin_ns, excess_ns in self.times.stalls:
+                for offset_ns in range((begin_ns - piece_ns) % self._recorded_ns, self._length_ns, self._recorded_ns):
+                    yield number * self._length_ns + offset_ns, excess_ns
 
 
 def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
@@ -322,15 +345,15 @@ def steepest(service: Service, sizes: Sequence[int]) -> float:
     return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
 
 
-def executions_of(rec: RecordedEvents) -> Iterator[RecordedExecution]:
-    """Yield the executions of a recording, in the order in which they began."""
+def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
+    """Return the executions of a recording, in the order in which they began."""
     origin_ns = rec.first_arrival_ns
     queued: dict[int, list[int]] = {}
     for request in rec.requests:
         queued.setdefault(request.batch, []).append(request.queued_ns)
     free: dict[str, int] = {}
     ordered = sorted(rec.batches, key=lambda batch: batch.exec_start_ns)
-    joined = _joined(ordered)
+    executions: dict[str, list[RecordedExecution]] = defaultdict(list)  # by replica
     for batch in ordered:
         times = queued.get(batch.number, [batch.exec_start_ns])
         due_ns = max(times)
@@ -346,18 +369,20 @@ def executions_of(rec: RecordedEvents) -> Iterator[RecordedExecution]:
         )
         free[batch.instance] = batch.exec_end_ns
         dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
-        yield RecordedExecution(
-            *(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1),
-            *(not busy and batch.number not in joined, first, batch.number),
+        executions[replica].append(
+            RecordedExecution(
+                *(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, first, batch.number)
+            )
         )
+    shared = chain.from_iterable(map(_with_shares, executions.values()))
+    return sorted(shared, key=lambda one: one.begin_ns + one.dispatch_ns)
 
 
-def _joined(ordered: Sequence[Batch]) -> set[int]:
-    """Return the numbers of the batches during which another instance of their replica began to execute."""
-    joined, later = set(), defaultdict[str, dict[str, int]](dict)
-    for batch in reversed(ordered):
-        begins = later[replica_of(batch.instance)]
-        if any(begin < batch.exec_end_ns for instance, begin in begins.items() if instance != batch.instance):
-            joined.add(batch.number)
-        begins[batch.instance] = batch.exec_start_ns
-    return joined
+def _with_shares(executions: Sequence[RecordedExecution]) -> Iterator[RecordedExecution]:
+    """Yield the executions of one replica with the shares of their times during which another instance was busy."""
+    spans = [(one.begin_ns, one.begin_ns + one.time_ns) for one in executions]
+    times, running = count_overlaps(spans)
+    several = [(later - time) * (count > 1) for (time, later), count in zip(pairwise(times), running, strict=False)]
+    before = dict(zip(times, accumulate(several, initial=0), strict=True))  # how long several were busy until then
+    for one, (begin_ns, end_ns) in zip(executions, spans, strict=True):
+        yield replace(one, shared=(before[end_ns] - before[begin_ns]) / max(1, one.time_ns))
