@@ -28,6 +28,7 @@ from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.simulator import simulator
 from benchmarks.stages import stages
+from benchmarks.sweeps import sweeps
 from benchmarks.tricks import tricks
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
@@ -53,6 +54,7 @@ BENCHMARKS = {
     "simulator": simulator,
     "recordings": recordings,
     "predictions": predictions,
+    "sweeps": sweeps,
     "costs": costs,
     "pythons": pythons,
     "gpu": gpu,

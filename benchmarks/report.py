@@ -12,9 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import servers
+from benchmarks import predictions, servers, sweeps
 from benchmarks.http import INLINE
-from benchmarks.predictions import describe
 from benchmarks.stages import STAGES, THREAD_TIMES
 from benchmarks.tables import table
 from benchmarks.targets import below_target
@@ -336,7 +335,8 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "tricks": ("What each optimisation is worth", _tricks),
     "costs": ("What is always on", _costs),
     "simulator": ("The simulator", _simulator),
-    "predictions": ("Predictions of twins", describe),
+    "predictions": ("Predictions of twins", predictions.describe),
+    "sweeps": ("Live sweeps", sweeps.describe),
     "recordings": ("Recordings of a real Triton, replayed", _recordings),
     "pythons": ("Other versions of Python", _pythons),
     "footprint": ("Import, start and memory", _footprint),
