@@ -46,7 +46,7 @@ class Compared:
     @property
     def same(self) -> bool:
         """True if both chose the same configuration."""
-        return self.promising.best.config == self.all.best.config
+        return bool(self.promising.best.config == self.all.best.config)
 
     @property
     def excess(self) -> float:
