@@ -17,7 +17,6 @@ import tritonnb as tnb
 from benchmarks.recordings import Setup
 from benchmarks.tables import table
 from tritonnb.profile.trial import apply_config
-from tritonnb.profile.workload import LoadOptions
 from tritonnb.server.model_handle import ModelHandle
 
 #: Number of models.
@@ -75,20 +74,21 @@ def is_good(row: dict[str, Any]) -> bool:
 
 def _compared(model: ModelHandle, rate: float, seconds: int, rounds: int) -> dict[str, Any]:
     """Run both sweeps of a model; compare their winners by loads in turn."""
-    traffic: LoadOptions = {"rate": rate, "arrivals": "poisson", "requests": round(rate * seconds)}
+    requests = round(rate * seconds)
     results, times = [], []
     for live in (True, "all"):
         begin = time.perf_counter()
-        results.append(tnb.sweep(model, live=live, **traffic, **_GRID).wait())
+        results.append(tnb.sweep(model, rate=rate, requests=requests, live=live, **_GRID).wait())
         times.append(time.perf_counter() - begin)
     chosen, best = (result.best for result in results)
     ratios = []
     for number in range(rounds if chosen.config != best.config else 0):
-        again: LoadOptions = {**traffic, "seed": number}
         p99_ms = []
         for trial in (chosen, best):
             apply_config(model, trial.config)
-            p99_ms.append(tnb.load(model, **again).wait().percentile(99))
+            p99_ms.append(
+                tnb.load(model, rate=rate, arrivals="poisson", requests=requests, seed=number).wait().percentile(99)
+            )
         ratios.append(p99_ms[0] / p99_ms[1])
     return {
         "best": best.edits_text(),

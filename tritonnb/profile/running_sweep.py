@@ -44,13 +44,13 @@ class SweepPlan:
     max_rate, service_times
         As for `SweepResult`.
     rank : callable or None
-        Predicts the other configurations from the trial of the running one, the best first; None to try all.
+        Predicts the configurations that were not tried from those that were, the best first; None to try all.
     """
 
     runners: list[RunTrial]
     max_rate: float = math.inf
     service_times: dict[int, float] = field(default_factory=dict)
-    rank: Callable[[Trial], list[Trial]] | None = None
+    rank: Callable[[list[Trial]], list[Trial]] | None = None
 
 
 @with_short_tracebacks
@@ -277,15 +277,17 @@ class Sweep:
             self._add(run_trial(*running))
             for repeat in repetitions:
                 self._repeated.append(repeat(*running))
-            predicted = self._plan.rank(self._trials[0]) if self._plan.rank and len(others) > _LEAST else []
-            candidates = iter([(one.edits, one.config) for one in predicted] or others)
-            least = max(_LEAST, len(others) // _MEASURED) if predicted else len(others)
-            while len(self._trials) <= least or not any(trial.meets for trial in self._trials[1:]):
-                candidate = next(candidates, None)
-                if candidate is None:
-                    break
-                self._add(run_trial(*candidate))
-            self._trials += predicted[len(self._trials) - 1 :]
+            rank = self._plan.rank if len(others) > _LEAST else None
+            if rank is None:
+                for candidate in others:
+                    self._add(run_trial(*candidate))
+                return
+            least = max(_LEAST, len(others) // _MEASURED)
+            while (predicted := rank(self._trials)) and not (
+                len(self._trials) > least and any(trial.meets for trial in self._trials[1:])
+            ):
+                self._add(run_trial(predicted[0].edits, predicted[0].config))
+            self._trials += predicted
 
     def _add(self, tried: Trial) -> None:
         self._trials.append(tried)

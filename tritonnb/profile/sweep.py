@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from threading import Event
 
@@ -24,6 +24,7 @@ from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by
 from tritonnb.profile.trial import MeasuredService, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
 from tritonnb.recording.constraint import Constraint
+from tritonnb.recording.learned_times import joined_times
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
@@ -77,10 +78,11 @@ def sweep(
         larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
         measurement. If that is not possible, times are extrapolated, and such configurations are never the best.
     live : bool or str, optional
-        Apply configurations to the running model and measure a real load; the model is restored at the end. A recording
-        of the running configuration predicts the others, and only the most promising eighth of them is measured, at
-        least two: more if none of these satisfies the constraint. ``"all"`` measures all. Another server must have been
-        started with explicit model control; if it is not recorded, measured service times predict.
+        Apply configurations to the running model and measure a real load; the model is restored at the end. Recordings
+        of those that were measured predict the others, of which the most promising is next, until an eighth of them is
+        measured, and at least two: more if none of these satisfies the constraint. ``"all"`` measures all. Another
+        server must have been started with explicit model control; if it is not recorded, measured service times
+        predict.
     **fields
         Fields of the configuration, as for `Recording.what_if`, each with a list of values:
         ``max_queue_delay_microseconds=[0, 1000]``, ``count=[1, 2]``, ``preferred_batch_size=[[4], [4, 8]]``.
@@ -159,17 +161,18 @@ def sweep(
             measurement.times,
         )
 
+    @cache
     def measured(stopping: Event) -> Measurement:
         request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
         return measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
 
-    def rank(measured_trial: Trial, stopping: Event) -> list[Trial]:
-        """Predict the other configurations from a recording of the running one; the best first."""
-        recording = measured_trial.recording
-        times = table(measured(stopping).times) if recording is None or not recording.batches else recording.service()
+    def rank(tried: Sequence[Trial], stopping: Event) -> list[Trial]:
+        """Predict the other configurations from recordings of those that were tried; the best first."""
+        recordings = [trial.recording for trial in tried if trial.recording is not None and trial.recording.batches]
+        times = joined_times(recordings) if recordings else table(measured(stopping).times)
         predict = partial(trial.simulate_trial, arrivals_at(rate), MeasuredService(times), bound, seed)
-        predicted = [replace(predict(edits, config), predicted=True) for edits, config in grid[1:]]
-        return sorted(predicted, key=rank_by(by_rate))
+        others = [(edits, config) for edits, config in grid if all(edits != trial.edits for trial in tried)]
+        return sorted((replace(predict(*other), predicted=True) for other in others), key=rank_by(by_rate))
 
     def trial_runner(known: MeasuredService, max_rate: float, stopping: Event) -> RunTrial:
         if fixed_arrivals is not None:

@@ -378,6 +378,16 @@ def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
     return sorted(shared, key=lambda one: one.begin_ns + one.dispatch_ns)
 
 
+def joined_times(recordings: Iterable[RecordedEvents]) -> LearnedTimes:
+    """Return the times of several recordings of one model, as if one had followed the other."""
+    joined: list[RecordedExecution] = []
+    for recording in recordings:
+        executions = executions_of(recording)
+        begin_ns = joined[-1].begin_ns + joined[-1].time_ns - executions[0].begin_ns if joined else 0
+        joined += [replace(one, begin_ns=one.begin_ns + begin_ns) for one in executions]
+    return LearnedTimes(tuple(joined))
+
+
 def _with_shares(executions: Sequence[RecordedExecution]) -> Iterator[RecordedExecution]:
     """Yield the executions of one replica with the shares of their times during which another instance was busy."""
     spans = [(one.begin_ns, one.begin_ns + one.time_ns) for one in executions]
