@@ -8,6 +8,7 @@ import threading
 import time
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 
 import tritonnb as tnb
 from tests.profile.conftest import FLAT, Gate
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.profile.running_sweep import Grid, Sweep, SweepPlan
 from tritonnb.profile.trial import MeasuredService, Trial, simulate_trial, virtual_arrivals
 from tritonnb.profile.workload import WorkloadOptions, workload
 from tritonnb.server.server import Server
@@ -344,3 +347,28 @@ def test_stateful_model_needs_sequences(server: Server) -> None:
         tnb.sweep(server["accumulate"], count=[1], rate=5)
     with pytest.raises(tnb.TritonError, match="a simulation expected clients without sequences"):
         tnb.sweep(server["accumulate"], count=[1], clients=5, sequence_length=5)
+
+
+def test_each_measured_configuration_helps_to_choose_the_next_one() -> None:
+    config = pb.ModelConfig(name="m")
+    grid: Grid = [({}, config)]
+    grid += [({"count": number}, config) for number in range(1, 20)]
+    tried_before: list[list[object]] = []
+
+    def run_trial(edits: dict[str, object], config: pb.ModelConfig) -> Trial:
+        return Trial(edits, config, 1.0, np.array([1.0]), 0, True, None)
+
+    def rank(tried: list[Trial]) -> list[Trial]:
+        """The largest number of instances first, once a trial of it is known."""
+        tried_before.append([trial.edits.get("count") for trial in tried])
+        others = [entry for entry in grid if all(entry[0] != trial.edits for trial in tried)]
+        order = others if len(tried) == 1 else others[::-1]
+        return [dataclasses.replace(run_trial(*entry), predicted=True) for entry in order]
+
+    def result(repeated: list[Trial], trials: list[Trial], plan: SweepPlan) -> Any:
+        return SimpleNamespace(trials=trials, _repr_html_=str)
+
+    found: Any = Sweep(grid, lambda stopping: SweepPlan([run_trial], rank=rank), result, None).wait()
+    assert tried_before == [[None], [None, 1], [None, 1, 19]]
+    assert [trial.edits["count"] for trial in found.trials if not trial.predicted] == [1, 19]
+    assert len(found.trials) == 19
