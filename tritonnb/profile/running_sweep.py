@@ -283,10 +283,13 @@ class Sweep:
                     self._add(run_trial(*candidate))
                 return
             least = max(_LEAST, len(others) // _MEASURED)
-            while (predicted := rank(self._trials)) and not (
-                len(self._trials) > least and any(trial.meets for trial in self._trials[1:])
-            ):
-                self._add(run_trial(predicted[0].edits, predicted[0].config))
+            predicted = rank(self._trials)
+            while predicted:
+                best, *predicted = predicted
+                self._add(run_trial(best.edits, best.config))
+                if len(self._trials) > least and any(trial.meets for trial in self._trials[1:]):
+                    break
+                predicted = rank(self._trials)
             self._trials += predicted
 
     def _add(self, tried: Trial) -> None:
