@@ -1,4 +1,4 @@
-"""What reads the events agrees at every moment: live view, debugger, figures, statistics, latencies and dashboard."""
+"""Agreement of all that reads the events: live view, debugger, figures, statistics, latencies and dashboard."""
 
 from __future__ import annotations
 
