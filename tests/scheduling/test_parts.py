@@ -12,8 +12,10 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.scheduling.harness import MS, members
 from tritonnb.core.errors import UnavailableError
+from tritonnb.core.events import RequestArrived
+from tritonnb.core.packed_events import pack
 from tritonnb.core.schedulable import Schedulable
-from tritonnb.scheduling.decisions import ResponseOrder
+from tritonnb.scheduling.decisions import ResponseOrder, request_arrived
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
@@ -50,6 +52,17 @@ def test_response_to_an_unknown_request_is_sent_immediately() -> None:
     order = ResponseOrder()
     order.add_request("a")
     assert order.add_response("x", "whatever") == [("x", "whatever")]
+
+
+def test_arrival_is_packed_as_its_event() -> None:
+    request = Schedulable(
+        "id", priority=1, timeout_us=2, correlation_id="c", flags=3, batch_size=4, batch_key="shapes", serial=5
+    )
+    event = RequestArrived(
+        time_ns=6, model="m", version=7, serial=5, size=4, priority=1, timeout_us=2, id="id",
+        correlation_id="c", flags=3, shape_key=hash("shapes"),
+    )  # fmt: skip
+    assert request_arrived(request, "m", 7, 6) == pack(event)
 
 
 def test_deadline_can_be_postponed_moved_forward_and_removed() -> None:

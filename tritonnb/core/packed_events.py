@@ -92,29 +92,6 @@ def _pack_batch_executed(event: BatchExecuted) -> Packed:
     return tuple(packed)
 
 
-def pack_request_arrived(
-    *,
-    time_ns: int,
-    model: str,
-    version: int,
-    serial: int,
-    size: int,
-    priority: int,
-    timeout_us: int,
-    id: str,
-    correlation_id: int | str,
-    flags: int,
-    shape_key: int,
-) -> Packed:
-    """Return ``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
-    # fmt: off
-    return (
-        "RequestArrived", time_ns, model, version, serial, size,
-        priority, timeout_us, id, correlation_id, flags, shape_key,
-    )
-    # fmt: on
-
-
 def pack_step_sent(
     *,
     time_ns: int,

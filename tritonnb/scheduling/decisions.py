@@ -13,7 +13,7 @@ from typing import Any, Protocol, final
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchSent, RequestRefused
-from tritonnb.core.packed_events import Packed, pack_request_arrived
+from tritonnb.core.packed_events import Packed
 from tritonnb.core.schedulable import Schedulable
 
 
@@ -218,21 +218,17 @@ class Scheduler(Protocol):
 
 
 def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
-    """Return a packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""
+    """Return ``pack(RequestArrived(...))`` for a request that is offered to the scheduler at ``now`` (ns).
+
+    It does not create the event: there is one for each request.
+    """
     key = request.batch_key
-    return pack_request_arrived(
-        time_ns=now,
-        model=model,
-        version=version,
-        serial=request.serial,
-        size=request.batch_size,
-        priority=request.priority,
-        timeout_us=request.timeout_us,
-        id=request.id,
-        correlation_id=request.correlation_id,
-        flags=request.flags,
-        shape_key=0 if key is None else hash(key),
+    # fmt: off
+    return (
+        "RequestArrived", now, model, version, request.serial, request.batch_size, request.priority,
+        request.timeout_us, request.id, request.correlation_id, request.flags, 0 if key is None else hash(key),
     )
+    # fmt: on
 
 
 def request_refused(
