@@ -24,7 +24,7 @@ from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.runtime.repository.loader import SharedServices
 from tritonnb.runtime.repository.reconfigure import Reconfiguration
 from tritonnb.runtime.repository.repository import ModelRepository
-from tritonnb.runtime.repository.unloading import ExitTimeoutError, describe_unfinished
+from tritonnb.runtime.repository.table import ExitTimeoutError
 from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.telemetry.log_settings import LogTable
@@ -151,16 +151,12 @@ class Engine:
         except TimeoutError:
             raise ExitTimeoutError(
                 f"the server was stopped after {self.options.exit_timeout:g} s (exit_timeout) while it waited for "
-                f"{self.unfinished()}: the results of running executions are lost"
+                f"{self.table.unfinished()}: the results of running executions are lost"
             ) from None
         finally:
             self.tracer.close()
             if self.tracer.spans is not None:
                 await run_in_thread(self.tracer.spans.close)
-
-    def unfinished(self) -> str:
-        """Describe the models that `stop` waits for; empty if there are none."""
-        return describe_unfinished(self._repository.unfinished())
 
     # --- queries ------------------------------------------------------------------------------
 

@@ -319,7 +319,7 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
 
 
 def _unfinished_text(background: BackgroundLoop, engine: Engine) -> str:
-    unfinished = background.call(engine.unfinished)
+    unfinished = background.call(engine.table.unfinished)
     timeout = engine.options.exit_timeout
     return unfinished and f"stop() waits for {unfinished}, at most {timeout:g} s (exit_timeout)"
 

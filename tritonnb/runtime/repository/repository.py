@@ -26,8 +26,7 @@ from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.directories import ModelDirectories, ModelSource
 from tritonnb.runtime.repository.loader import ModelLoader, SharedServices
-from tritonnb.runtime.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState
-from tritonnb.runtime.repository.unloading import Unloader, drain_all
+from tritonnb.runtime.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState, drain_all
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,6 @@ class ModelRepository:
         self._wait_for_sequences = options.wait_for_sequences
         self._loading_steps: dict[str, set[str]] = {}
         self.loader = ModelLoader(options, shared_services, self.table.get)
-        self._unloader = Unloader(self.table)
 
     # --- loading ------------------------------------------------------------------------------
 
@@ -261,9 +259,9 @@ class ModelRepository:
         self.table.set_newest(source.name, model.versions[max(source.versions)].served)
         for version, entry in replaced.items():
             if version in created:
-                self._unloader.close(entry.served)
+                self.table.close(entry.served)
             else:
-                self._unloader.unload(source.name, version, entry)
+                self.table.unload(source.name, version, entry)
 
     def _complete_ensemble(self, model: RepositoryModel, source: ModelSource) -> ModelSource:
         """Check an ensemble together with its steps, which determine whether it is decoupled."""
@@ -311,7 +309,7 @@ class ModelRepository:
         step_models = model.step_models()
         async with model.lock:
             model.explicit, model.ensemble, model.files = False, None, frozenset()
-            self._unloader.unload_all(name, model)
+            self.table.unload_all(name, model)
         await self._unload_ensembles_of(name)
         for step_model in step_models if unload_dependents else ():
             if not self.table.entry(step_model).explicit and not self.table.ensembles_of(step_model):
@@ -337,13 +335,9 @@ class ModelRepository:
             await drain_all(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
-                    self._unloader.unload_all(name, model)
-            await self._unloader.wait_until_closed()
+                    self.table.unload_all(name, model)
+            await self.table.wait_until_closed()
         self.loader.close()
-
-    def unfinished(self) -> list[ServedModel]:
-        """Return the versions that `close` waits for."""
-        return [*(served for served in self.table.served() if served.in_flight), *self._unloader.closing.values()]
 
     # --- ensembles depend on the models of their steps -----------------------------------------
 
@@ -368,5 +362,5 @@ class ModelRepository:
     async def _unload_ensemble(self, name: str) -> None:
         model = self.table.models[name]
         async with model.lock:
-            self._unloader.unload_all(name, model)
+            self.table.unload_all(name, model)
         await self._unload_ensembles_of(name)

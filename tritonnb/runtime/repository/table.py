@@ -1,20 +1,33 @@
-"""The model table: the served versions of all models, and the repository index."""
+"""The model table: the served versions of all models, how they are unloaded, and the repository index.
+
+Versions that are unloaded or replaced complete the requests that they accepted, and are closed. States and messages are
+those of Triton's model lifecycle.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tritonnb.core.errors import NotFoundError, UnavailableError
+from tritonnb.core.errors import InternalError, NotFoundError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.core.json_types import IndexEntry
 from tritonnb.model_config.ensemble import StepModel
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.directories import Fingerprint, ModelSource
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
+
+
+class ExitTimeoutError(InternalError):
+    """A server was stopped before all requests were complete."""
 
 
 class VersionState(enum.Enum):
@@ -121,10 +134,17 @@ class ModelTable:
     ----------
     stream : EventStream
         Receives an event for every change of the state of a version.
+
+    Attributes
+    ----------
+    models : dict of str to RepositoryModel
+    closing : dict of asyncio.Task to ServedModel
+        The versions that were unloaded or replaced and are not closed yet, by the tasks that close them.
     """
 
     def __init__(self, stream: EventStream) -> None:
         self.models: dict[str, RepositoryModel] = {}
+        self.closing: dict[asyncio.Task[None], ServedModel] = {}
         self._stream = stream
         self._newest: dict[str, ServedModel] = {}
 
@@ -158,10 +178,9 @@ class ModelTable:
     def set_version(self, name: str, version: int, entry: ModelVersion) -> None:
         """Add or replace the entry of a version."""
         self.models[name].versions[version] = entry
-        self.emit_state(name, version, entry)
+        self._emit_state(name, version, entry)
 
-    def emit_state(self, name: str, version: int, entry: ModelVersion) -> None:
-        """Emit the event for a changed state."""
+    def _emit_state(self, name: str, version: int, entry: ModelVersion) -> None:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, entry.state.value, entry.reason))
 
     def set_newest(self, name: str, served: ServedModel | None) -> None:
@@ -239,3 +258,84 @@ class ModelTable:
             if not model.versions and (cause := model.poll_failure or model.failure):
                 rows.append((name, "-", f"Not loaded: {cause}"))
         return rows
+
+    # --- unloading ----------------------------------------------------------------------------
+
+    def unload_all(self, name: str, model: RepositoryModel) -> None:
+        """Stop accepting requests for a model; its versions complete the requests that they accepted."""
+        self.set_newest(name, None)
+        for version, entry in model.versions.items():
+            if entry.served is not None:
+                self.unload(name, version, entry)
+
+    def unload(self, name: str, version: int, entry: ModelVersion) -> None:
+        """Unload a version to which requests are no longer submitted."""
+        served, entry.served, entry.state = entry.served, None, VersionState.UNLOADING
+        self._emit_state(name, version, entry)
+
+        def mark_unloaded(_: asyncio.Task[None]) -> None:
+            if entry.state is VersionState.UNLOADING:
+                entry.state, entry.reason = VersionState.UNAVAILABLE, "unloaded"
+                self._emit_state(name, version, entry)
+
+        self.close(served).add_done_callback(mark_unloaded)
+
+    def close(self, served: ServedModel | None) -> asyncio.Task[None]:
+        """Close a version that another one has replaced, when its requests are complete."""
+        assert served is not None
+        task = asyncio.get_running_loop().create_task(_drain_and_close(served))
+        self.closing[task] = served
+        task.add_done_callback(self.closing.pop)
+        return task
+
+    async def wait_until_closed(self) -> None:
+        """Wait until every version that was unloaded or replaced is closed."""
+        await asyncio.gather(*self.closing)
+
+    def unfinished(self) -> str:
+        """Describe the models that have requests in flight or are being unloaded; empty if there are none."""
+        counts: Counter[str] = Counter()
+        for version in (*(served for served in self.served() if served.in_flight), *self.closing.values()):
+            counts[version.name] += version.in_flight
+        return ", ".join(
+            f"model '{name}' ({pluralize(count, 'request') if count else 'being unloaded'})"
+            for name, count in sorted(counts.items())
+        )
+
+
+async def _drain_and_close(served: ServedModel) -> None:
+    await served.wait_until_drained()
+    await served.driver.close()
+    logger.info("successfully unloaded '%s' version %d", served.name, served.version)
+
+
+async def drain_all(served: Sequence[ServedModel], sequences: bool) -> None:
+    """Wait until versions of models have completed the requests that they accepted; new requests are rejected.
+
+    Parameters
+    ----------
+    served : sequence of ServedModel
+    sequences : bool
+        Continue to serve sequences until they end or exceed the maximum idle time.
+    """
+    for version in served:
+        version.driver.stop()
+    reporting = asyncio.get_running_loop().create_task(_report(served, sequences))
+    try:
+        await asyncio.gather(*(version.wait_until_drained() for version in served))
+        while sequences and any(version.open_sequences for version in served):
+            await asyncio.gather(*(version.driver.wait_until_sequences_end() for version in served))
+            await asyncio.gather(*(version.wait_until_drained() for version in served))
+    finally:
+        reporting.cancel()
+
+
+async def _report(served: Sequence[ServedModel], sequences: bool) -> None:
+    """Log the versions with requests in flight every second, with Triton's messages."""
+    while busy := {
+        version: n for version in served if (n := (sequences and version.open_sequences) or version.in_flight)
+    }:
+        logger.info("Found %d model versions that have in-flight inferences", len(busy))
+        for version, count in busy.items():
+            logger.info("Model '%s' (version %d) has %d in-flight inferences", version.name, version.version, count)
+        await asyncio.sleep(1)
