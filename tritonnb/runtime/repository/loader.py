@@ -11,7 +11,8 @@
 
 `Engine.load_source` and `Engine.apply`, which load models from a function or with another configuration, begin with
 step 3, and an ensemble that is loaded again after a model of its steps with step 4. The first four steps are in
-`repository.py`, the last in `instance_set.py`.
+`repository.py`, the last in `instance_set.py`. `ModelLoader.reconfigure` changes a model that is served, without loading
+it again.
 
 Order and error messages are those of Triton's model lifecycle: errors of steps 1 and 2 (reading and validating
 *config.pbtxt*) are a `ConfigError`; errors of steps 5 to 8 are reported for each version.
@@ -24,7 +25,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,10 +42,12 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, find_batch_strategy, find_library
 from tritonnb.model_config.chat_template import find_template_problem
 from tritonnb.model_config.diagnose import problem_context
+from tritonnb.model_config.diff import completed
 from tritonnb.model_config.load import finalize_config
-from tritonnb.model_config.model_files import check_initial_states
+from tritonnb.model_config.model_files import check_data_files, check_initial_states
 from tritonnb.model_config.normalize import with_instance_groups
 from tritonnb.model_config.validate import check_batch_tensors, find_oddities
+from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.load_errors import triton_errors
 from tritonnb.runtime.models.ensemble_driver import EnsembleDriver, ModelLookup
@@ -144,6 +147,26 @@ class ModelLoader:
                 raise
             return served
 
+    async def reconfigure(self, configs: Mapping[ServedModel, pb.ModelConfig]) -> None:
+        """Change the scheduling settings and the instances of versions of a model in place.
+
+        Raises
+        ------
+        TritonError
+            If an instance cannot be created; nothing is changed.
+        """
+        drivers = {driver_of(served): config for served, config in configs.items()}
+        added: dict[SchedulerDriver, list[Instance]] = {}
+        try:
+            for driver, config in drivers.items():
+                added[driver] = await driver.instances.create(driver.instances.missing(config), self.pool)
+        except BaseException:
+            for driver, created in added.items():
+                await driver.instances.discard(created)
+            raise
+        for driver, created in added.items():
+            driver.reconfigure(drivers[driver], created)
+
     async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a slow function in the thread pool."""
         loop = asyncio.get_running_loop()
@@ -206,14 +229,14 @@ class ModelLoader:
         )
         context = dataclasses.replace(context, config=config)
         with triton_errors():
-            completed = backend.auto_complete(context) if self._options.auto_complete_config else None
-        if completed is None and not source.is_config_given:
+            auto_completed = backend.auto_complete(context) if self._options.auto_complete_config else None
+        if auto_completed is None and not source.is_config_given:
             raise NotFoundError(
                 f"model configuration is not provided for model '{source.name}'",
                 hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
                 f"'{source.config.backend}' cannot determine from the model's file",
             )
-        return context, config if completed is None else completed
+        return context, config if auto_completed is None else auto_completed
 
     def _create_backend_model(
         self, source: ModelSource, version: int
@@ -240,3 +263,32 @@ class ModelLoader:
                 backend_model.finalize()
                 raise
         return context, backend_model, strategy
+
+
+def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
+    """Return a model's configuration, completed with the fields that its backend added to the running one.
+
+    Parameters
+    ----------
+    source : ModelSource
+        With the new configuration, as written and normalised.
+    written, running : inference.ModelConfig
+        The configuration that the running model was loaded with, as written, and as the backend completed it.
+
+    Raises
+    ------
+    TritonError
+        If the configuration is invalid.
+    """
+    config = with_instance_groups(
+        completed(source.config, written, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
+    )
+    config = finalize_config(config, source.directory)
+    check_data_files(config, source.directory)
+    return config
+
+
+def driver_of(served: ServedModel) -> SchedulerDriver:
+    """Return the driver of a model that is not an ensemble."""
+    assert isinstance(served.driver, SchedulerDriver)
+    return served.driver

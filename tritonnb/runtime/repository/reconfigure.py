@@ -16,8 +16,8 @@ from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.directories import ModelSource
+from tritonnb.runtime.repository.loader import effective_config
 from tritonnb.runtime.repository.repository import ModelRepository
 
 
@@ -146,9 +146,7 @@ class Reconfiguration:
                 dataclasses.replace(requested, config=replaced(requested.config, completed, {"dynamic_batching"})),
                 replaced(running, completed, {"dynamic_batching"}),
             )
-        return await self._with_tensors(
-            requested, live_update.effective_config(requested, source.config, running), running
-        )
+        return await self._with_tensors(requested, effective_config(requested, source.config, running), running)
 
     async def _with_tensors(
         self, requested: ModelSource, config: pb.ModelConfig, before: pb.ModelConfig
@@ -174,7 +172,7 @@ class Reconfiguration:
             source = model.source
             assert source is not None
             versions = [self._table.get(name, version) for version in self._table.ready_versions(name)]
-            await live_update.reconfigure(dict.fromkeys(versions, config), self._loader)
+            await self._loader.reconfigure(dict.fromkeys(versions, config))
             model.source = dataclasses.replace(source, config=replaced(source.config, config, SCHEDULING))
             model.files = frozenset()  # so that the next load reads the file
 

@@ -23,9 +23,8 @@ from tritonnb.runtime.load_errors import log_load_error
 from tritonnb.runtime.models.ensemble_driver import EnsembleDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.directories import ModelDirectories, ModelSource
-from tritonnb.runtime.repository.loader import ModelLoader, SharedServices
+from tritonnb.runtime.repository.loader import ModelLoader, SharedServices, driver_of, effective_config
 from tritonnb.runtime.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState, drain_all
 
 logger = logging.getLogger(__name__)
@@ -129,7 +128,7 @@ class ModelRepository:
             raise
         model.poll_failure = ""
         loaded_files = frozenset() if files else model.tried
-        unchanged = live_update.unchanged_versions(model, source) if loaded_files else []
+        unchanged = model.unchanged_versions(source) if loaded_files else []
         kept = unchanged if unchanged and await self._change_instances(model, source, unchanged) else []
         await self._load_with_steps(model, source, kept)
         model.files = loaded_files
@@ -140,15 +139,14 @@ class ModelRepository:
             assert model.source is not None
             served = [self.table.get(source.name, version) for version in versions]
             try:
-                configs = {
-                    version: live_update.effective_config(source, model.source.config, version.config)
-                    for version in served
-                }
-                await live_update.reconfigure(configs, self.loader)
+                await self.loader.reconfigure(
+                    {version: effective_config(source, model.source.config, version.config) for version in served}
+                )
             except TritonError:
                 return False  # reloading the model fails in the same way, and reports the error
             model.source = source
-            await live_update.wait_until_instances_removed(served)
+            for driver in map(driver_of, served):
+                await driver.instances.removed(driver.scheduler.uses)
             return True
 
     async def _load_with_steps(self, model: RepositoryModel, source: ModelSource, kept: Collection[int] = ()) -> None:

@@ -13,11 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from tritonnb.core.errors import InternalError, NotFoundError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.core.json_types import IndexEntry
+from tritonnb.model_config.backend_selection import ENSEMBLE
+from tritonnb.model_config.diff import changed_fields
 from tritonnb.model_config.ensemble import StepModel
+from tritonnb.model_config.write import BACKUP
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.directories import Fingerprint, ModelSource
 from tritonnb.scheduling.reasons import pluralize
@@ -116,6 +120,23 @@ class RepositoryModel:
         if self.ensemble is None:
             return []
         return list(dict.fromkeys(step.model_name for step in self.ensemble.config.ensemble_scheduling.step))
+
+    def unchanged_versions(self, source: ModelSource) -> list[int]:
+        """Return the versions that continue to serve when the model is loaded again, perhaps with other instances.
+
+        As in Triton, these are the versions whose files have not changed, unless a file outside the directories of
+        versions has changed, or more of the configuration than its instances and its version policy. They keep their
+        statistics and sequences.
+        """
+        if self.source is None or not self.files or source.config.platform == ENSEMBLE:
+            return []
+        if not changed_fields(self.source.config, source.config) <= {"instance_group", "version_policy"}:
+            return []
+        files = {path for path, _, _ in self.files ^ self.tried if not path.endswith((".pbtxt", f".pbtxt{BACKUP}"))}
+        changed = {PurePath(path).parts[0] for path in files}
+        if not all(name.isdecimal() for name in changed):
+            return []
+        return [number for number in self.ready_versions() if number in source.versions and str(number) not in changed]
 
     def as_step(self) -> StepModel | None:
         """Return the state of the model as ensembles see it; None if its configuration could not be read."""
