@@ -197,7 +197,7 @@ class ModelLoader:
         """
         version = max(source.versions, default=1)
         with self._backend_of(source, version) as (backend, context):
-            return self._create_context(source, backend, context)[1]
+            return self._completed_config(source, backend, context)
 
     @contextmanager
     def _backend_of(self, source: ModelSource, version: int) -> Iterator[tuple[Backend, ModelContext]]:
@@ -221,9 +221,7 @@ class ModelLoader:
         finally:
             backend.finalize()
 
-    def _create_context(
-        self, source: ModelSource, backend: Backend, context: ModelContext
-    ) -> tuple[ModelContext, pb.ModelConfig]:
+    def _completed_config(self, source: ModelSource, backend: Backend, context: ModelContext) -> pb.ModelConfig:
         config = with_instance_groups(
             source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
         )
@@ -236,14 +234,13 @@ class ModelLoader:
                 hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
                 f"'{source.config.backend}' cannot determine from the model's file",
             )
-        return context, config if auto_completed is None else auto_completed
+        return config if auto_completed is None else auto_completed
 
     def _create_backend_model(
         self, source: ModelSource, version: int
     ) -> tuple[ModelContext, BackendModel, BatchingStrategy | None]:
         with self._backend_of(source, version) as (backend, context), triton_errors():
-            context, config = self._create_context(source, backend, context)
-            config = finalize_config(config, source.directory)
+            config = finalize_config(self._completed_config(source, backend, context), source.directory)
             for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, version)]):
                 logger.warning("model '%s': %s", source.name, oddity)
             check_batch_tensors(config, backend.supports_batch_tensors)
