@@ -14,8 +14,7 @@ from tritonnb import errors
 from tritonnb.recording.debugger import Debugger
 from tritonnb.remote.config import RemoteConfig
 from tritonnb.remote.model import RemoteModelHandle
-from tritonnb.server.config_handle import ConfigHandle
-from tritonnb.server.model_handle import ModelHandle
+from tritonnb.server.model_handle import ConfigHandle, ModelHandle
 
 #: Classes whose objects public functions return.
 RETURNED = [ConfigHandle, Debugger, ModelHandle, RemoteConfig, RemoteModelHandle]
