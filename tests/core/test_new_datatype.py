@@ -17,10 +17,10 @@ PACKAGE = Path(tritonnb.__file__).parent
 
 #: FP8 is stored as bit patterns, the upper bytes of FP16. COMPLEX64 has a NumPy dtype, and no form in JSON.
 CONSTANTS = """
-FP8 = DataType("FP8", 15, np.uint8, json="number", contents="fp32_contents", onnx="float8e5m2", torch="float8_e5m2",
-               to_float32=lambda bits: (bits.astype("<u2") << 8).view("<f2").astype("<f4"),
+FP8 = DataType("FP8", 15, np.dtype(np.uint8), json="number", contents="fp32_contents", onnx="float8e5m2",
+               torch="float8_e5m2", to_float32=lambda bits: (bits.astype("<u2") << 8).view("<f2").astype("<f4"),
                from_float32=lambda values: (np.ascontiguousarray(values, "<f2").view("<u2") >> 8).astype(np.uint8))
-COMPLEX64 = DataType("COMPLEX64", 16, "<c8", onnx="complex64", torch="complex64", classifiable=False)
+COMPLEX64 = DataType("COMPLEX64", 16, np.dtype("<c8"), onnx="complex64", torch="complex64", classifiable=False)
 
 DATATYPES: tuple"""
 

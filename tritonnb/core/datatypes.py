@@ -13,8 +13,8 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ class TensorType:
         return f"{self.datatype.name}{list(self.dims)}"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DataType:
     """A tensor datatype. There is one object for each datatype, so they are compared by identity.
 
@@ -95,39 +96,28 @@ class DataType:
     ('TYPE_FP32', (3, -1))
     """
 
-    def __init__(
-        self,
-        name: str,
-        number: int,
-        numpy: npt.DTypeLike,
-        *,
-        json: JsonForm = "",
-        contents: str = "",
-        onnx: str = "",
-        torch: str = "",
-        config_name: str = "",
-        variable_size: bool = False,
-        in_torchscript: bool = True,
-        classifiable: bool = True,
-        to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None = None,
-        from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None = None,
-    ) -> None:
-        self.name: Final = name
-        self.config_name: Final = config_name or f"TYPE_{name}"
-        self.number: Final = number
-        self.numpy: Final[np.dtype[np.generic]] = np.dtype(numpy)
-        self.itemsize: Final = 0 if self.numpy.kind == "O" else self.numpy.itemsize
-        self.variable_size: Final = variable_size
-        self.json: Final = json
-        self.contents: Final = contents
-        self.onnx: Final = onnx
-        self.torch: Final = torch
-        self.in_torchscript: Final = in_torchscript
-        self.classifiable: Final = classifiable
-        self.to_float32: Final = to_float32
-        self.from_float32: Final = from_float32
-        self.bit_pattern: Final = to_float32 is not None
-        self.values_dtype: Final = np.dtype(np.float32) if self.bit_pattern else self.numpy
+    name: str
+    number: int
+    numpy: np.dtype[np.generic]
+    json: JsonForm = ""
+    contents: str = ""
+    onnx: str = ""
+    torch: str = ""
+    config_name: str = ""
+    variable_size: bool = False
+    in_torchscript: bool = True
+    classifiable: bool = True
+    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None = None
+    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None = None
+    itemsize: int = field(init=False)
+    bit_pattern: bool = field(init=False)
+    values_dtype: np.dtype[np.generic] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config_name", self.config_name or f"TYPE_{self.name}")
+        object.__setattr__(self, "itemsize", 0 if self.numpy.kind == "O" else self.numpy.itemsize)
+        object.__setattr__(self, "bit_pattern", self.to_float32 is not None)
+        object.__setattr__(self, "values_dtype", np.dtype(np.float32) if self.bit_pattern else self.numpy)
 
     def encode(self, array: npt.NDArray[np.generic]) -> bytes:
         """Return the elements of an array in the wire form."""
@@ -177,33 +167,33 @@ def bf16_to_float32(array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
 
 
 # fmt: off
-BOOL = DataType("BOOL", 1, np.bool_, json="boolean", contents="bool_contents", onnx="bool", torch="bool",
+BOOL = DataType("BOOL", 1, np.dtype(np.bool_), json="boolean", contents="bool_contents", onnx="bool", torch="bool",
                 classifiable=False)
-UINT8 = DataType("UINT8", 2, np.uint8, json="unsigned", contents="uint_contents", onnx="uint8", torch="uint8")
-UINT16 = DataType("UINT16", 3, "<u2", json="unsigned", contents="uint_contents", onnx="uint16", torch="uint16",
-                  in_torchscript=False)
-UINT32 = DataType("UINT32", 4, "<u4", json="unsigned", contents="uint_contents", onnx="uint32", torch="uint32",
-                  in_torchscript=False)
-UINT64 = DataType("UINT64", 5, "<u8", json="unsigned", contents="uint64_contents", onnx="uint64", torch="uint64",
-                  in_torchscript=False)
-INT8 = DataType("INT8", 6, np.int8, json="signed", contents="int_contents", onnx="int8", torch="int8")
-INT16 = DataType("INT16", 7, "<i2", json="signed", contents="int_contents", onnx="int16", torch="int16")
-INT32 = DataType("INT32", 8, "<i4", json="signed", contents="int_contents", onnx="int32", torch="int32")
-INT64 = DataType("INT64", 9, "<i8", json="signed", contents="int64_contents", onnx="int64", torch="int64")
-FP16 = DataType("FP16", 10, "<f2", onnx="float16", torch="float16", classifiable=False)
-FP32 = DataType("FP32", 11, "<f4", json="number", contents="fp32_contents", onnx="float", torch="float32")
-FP64 = DataType("FP64", 12, "<f8", json="number", contents="fp64_contents", onnx="double", torch="float64")
-BYTES = DataType("BYTES", 13, np.object_, json="string", contents="bytes_contents", onnx="string",
+UINT8 = DataType("UINT8", 2, np.dtype(np.uint8), json="unsigned", contents="uint_contents", onnx="uint8", torch="uint8")
+UINT16 = DataType("UINT16", 3, np.dtype("<u2"), json="unsigned", contents="uint_contents", onnx="uint16",
+                  torch="uint16", in_torchscript=False)
+UINT32 = DataType("UINT32", 4, np.dtype("<u4"), json="unsigned", contents="uint_contents", onnx="uint32",
+                  torch="uint32", in_torchscript=False)
+UINT64 = DataType("UINT64", 5, np.dtype("<u8"), json="unsigned", contents="uint64_contents", onnx="uint64",
+                  torch="uint64", in_torchscript=False)
+INT8 = DataType("INT8", 6, np.dtype(np.int8), json="signed", contents="int_contents", onnx="int8", torch="int8")
+INT16 = DataType("INT16", 7, np.dtype("<i2"), json="signed", contents="int_contents", onnx="int16", torch="int16")
+INT32 = DataType("INT32", 8, np.dtype("<i4"), json="signed", contents="int_contents", onnx="int32", torch="int32")
+INT64 = DataType("INT64", 9, np.dtype("<i8"), json="signed", contents="int64_contents", onnx="int64", torch="int64")
+FP16 = DataType("FP16", 10, np.dtype("<f2"), onnx="float16", torch="float16", classifiable=False)
+FP32 = DataType("FP32", 11, np.dtype("<f4"), json="number", contents="fp32_contents", onnx="float", torch="float32")
+FP64 = DataType("FP64", 12, np.dtype("<f8"), json="number", contents="fp64_contents", onnx="double", torch="float64")
+BYTES = DataType("BYTES", 13, np.dtype(np.object_), json="string", contents="bytes_contents", onnx="string",
                  config_name="TYPE_STRING", variable_size=True, classifiable=False)
-BF16 = DataType("BF16", 14, "<u2", onnx="bfloat16", torch="bfloat16", in_torchscript=False, classifiable=False,
-                to_float32=bf16_to_float32, from_float32=float32_to_bf16)
+BF16 = DataType("BF16", 14, np.dtype("<u2"), onnx="bfloat16", torch="bfloat16", in_torchscript=False,
+                classifiable=False, to_float32=bf16_to_float32, from_float32=float32_to_bf16)
 
 DATATYPES: tuple[DataType, ...] = (
     BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16,
 )
 # fmt: on
 #: Represents a ``data_type`` number, or a datatype's name in a request, that is not in the table.
-INVALID = DataType("<invalid>", 0, np.object_, config_name="TYPE_INVALID")
+INVALID = DataType("<invalid>", 0, np.dtype(np.object_), config_name="TYPE_INVALID")
 
 BY_NAME: dict[str, DataType] = {datatype.name: datatype for datatype in DATATYPES}
 BY_NUMBER: dict[int, DataType] = {datatype.number: datatype for datatype in DATATYPES}
