@@ -13,15 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tritonnb.core.events import (
-    BatchExecuted,
-    CacheHit,
-    CacheMiss,
-    EnsembleExecuted,
-    Event,
-    ModelStateChanged,
-    ResponseSent,
-)
+from tritonnb.core import events
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.quantiles import quantile
@@ -104,7 +96,7 @@ class ModelLatencies:
         self.first_response = Histogram(settings.first_response_ms)
         self._decoupled = settings.decoupled
 
-    def add_batch(self, event: BatchExecuted, now: float) -> None:
+    def add_batch(self, event: events.BatchExecuted, now: float) -> None:
         """Add the successful requests of a batch."""
         for _, _, received_ns, queued_ns, failed in event.requests:
             if not self._decoupled:
@@ -116,23 +108,23 @@ class ModelLatencies:
                 self._observe("compute_infer", event.compute_end_ns - event.compute_start_ns, now)
                 self._observe("compute_output", event.exec_end_ns - event.compute_end_ns, now)
 
-    def add_ensemble(self, event: EnsembleExecuted, now: float) -> None:
+    def add_ensemble(self, event: events.EnsembleExecuted, now: float) -> None:
         """Add the first response of a request to an ensemble."""
         if not self._decoupled:
             self.first_response.observe((event.time_ns - event.received_ns) // 1_000_000)
 
-    def add_hit(self, event: CacheHit, now: float) -> None:
+    def add_hit(self, event: events.CacheHit, now: float) -> None:
         """Add a request that was answered from the response cache."""
         self.first_response.observe((event.time_ns - event.received_ns) // 1_000_000)
         self._observe("request", event.time_ns - event.received_ns, now)
         self._observe("queue", event.time_ns - event.lookup_ns - event.received_ns, now)
         self.summaries["cache_hit"].observe(event.lookup_ns // 1000, now)
 
-    def add_miss(self, event: CacheMiss, now: float) -> None:
+    def add_miss(self, event: events.CacheMiss, now: float) -> None:
         """Add a request whose response was inserted into the response cache."""
         self.summaries["cache_miss"].observe(event.elapsed_ns // 1000, now)
 
-    def add_response(self, event: ResponseSent, now: float) -> None:
+    def add_response(self, event: events.ResponseSent, now: float) -> None:
         """Add a response of a decoupled model."""
         if event.index == 0 and event.outcome != "empty":
             self.first_response.observe(event.elapsed_ns // 1_000_000)
@@ -142,14 +134,14 @@ class ModelLatencies:
         self.histograms[name].observe(ns / 1000)
 
 
-_FOLDS: Mapping[type[Event], Callable[[ModelLatencies, Any, float], None]] = {
-    BatchExecuted: ModelLatencies.add_batch,
-    EnsembleExecuted: ModelLatencies.add_ensemble,
-    CacheHit: ModelLatencies.add_hit,
-    CacheMiss: ModelLatencies.add_miss,
-    ResponseSent: ModelLatencies.add_response,
+_FOLDS: Mapping[type[events.Event], Callable[[ModelLatencies, Any, float], None]] = {
+    events.BatchExecuted: ModelLatencies.add_batch,
+    events.EnsembleExecuted: ModelLatencies.add_ensemble,
+    events.CacheHit: ModelLatencies.add_hit,
+    events.CacheMiss: ModelLatencies.add_miss,
+    events.ResponseSent: ModelLatencies.add_response,
 }
-_KINDS = {kind.__name__ for kind in (*_FOLDS, ModelStateChanged)}
+_KINDS = {kind.__name__ for kind in (*_FOLDS, events.ModelStateChanged)}
 
 
 class Latencies:
@@ -177,7 +169,7 @@ class Latencies:
         if packed[0] not in _KINDS:
             return
         event = unpack(packed)
-        if not isinstance(event, ModelStateChanged):
+        if not isinstance(event, events.ModelStateChanged):
             _FOLDS[type(event)](self.for_model(event.model, event.version), event, time.monotonic())
         elif event.state == "READY":
             self._models.pop((event.model, event.version), None)  # counts start when a model is loaded

@@ -11,17 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    CacheHit,
-    CacheMiss,
-    EnsembleExecuted,
-    Event,
-    InstanceStateChanged,
-    RequestRefused,
-    ResponseSent,
-)
+from tritonnb.core import events
 from tritonnb.telemetry.statistics_entry import ComputeEntry, DurationEntry, ResponseEntry, StatisticsEntry
 
 
@@ -54,13 +44,13 @@ class _Compute:
         self.infer = Duration()
         self.output = Duration()
 
-    def add(self, event: BatchExecuted, count: int) -> None:
+    def add(self, event: events.BatchExecuted, count: int) -> None:
         """Add the times of a batch, once for each of ``count`` requests."""
         self.input.add((event.compute_start_ns - event.exec_start_ns) * count, count)
         self.infer.add((event.compute_end_ns - event.compute_start_ns) * count, count)
         self.output.add((event.exec_end_ns - event.compute_end_ns) * count, count)
 
-    def add_sums(self, event: EnsembleExecuted) -> None:
+    def add_sums(self, event: events.EnsembleExecuted) -> None:
         """Add the sums over the steps of an ensemble request."""
         self.input.add(event.compute_input_ns)
         self.infer.add(event.compute_infer_ns)
@@ -80,7 +70,7 @@ class _Responses:
     def __init__(self) -> None:
         self._durations = {name: Duration() for name in ResponseEntry.__annotations__}
 
-    def add(self, event: ResponseSent) -> None:
+    def add(self, event: events.ResponseSent) -> None:
         if event.outcome != "cancel":
             self._durations["compute_infer"].add(event.elapsed_ns)
         if event.outcome == "success":
@@ -115,17 +105,17 @@ class ModelStatistics:
         #: How often each instance was lost, and why it was lost last.
         self.lost_instances: dict[str, tuple[int, str]] = {}
         self._folds: dict[type, Callable[[Any], None]] = {
-            BatchSent: self._batch_sent,
-            BatchExecuted: self._batch_executed,
-            RequestRefused: self._request_refused,
-            ResponseSent: self._response_sent,
-            EnsembleExecuted: self._ensemble_executed,
-            CacheHit: self._cache_hit,
-            CacheMiss: self._cache_miss,
-            InstanceStateChanged: self._instance_state_changed,
+            events.BatchSent: self._batch_sent,
+            events.BatchExecuted: self._batch_executed,
+            events.RequestRefused: self._request_refused,
+            events.ResponseSent: self._response_sent,
+            events.EnsembleExecuted: self._ensemble_executed,
+            events.CacheHit: self._cache_hit,
+            events.CacheMiss: self._cache_miss,
+            events.InstanceStateChanged: self._instance_state_changed,
         }
 
-    def fold(self, event: Event) -> None:
+    def fold(self, event: events.Event) -> None:
         """Update the statistics with an event of this model version; other types of events are ignored."""
         fold = self._folds.get(type(event))
         if fold is not None:
@@ -156,10 +146,10 @@ class ModelStatistics:
             ],
         }
 
-    def _batch_sent(self, event: BatchSent) -> None:
+    def _batch_sent(self, event: events.BatchSent) -> None:
         self.sent_by_rule[event.rule] = self.sent_by_rule.get(event.rule, 0) + 1
 
-    def _batch_executed(self, event: BatchExecuted) -> None:
+    def _batch_executed(self, event: events.BatchExecuted) -> None:
         self._batch(event.size).add(event, 1)
         successes = 0
         total = queue = 0
@@ -176,7 +166,7 @@ class ModelStatistics:
             self.queue.add(queue, successes)
             self.compute.add(event, successes)
 
-    def _ensemble_executed(self, event: EnsembleExecuted) -> None:
+    def _ensemble_executed(self, event: events.EnsembleExecuted) -> None:
         total = event.time_ns - event.received_ns
         if event.failed:
             self._failed(event.failed, total)
@@ -197,25 +187,25 @@ class ModelStatistics:
             batch = self.batches[size] = _Compute()
         return batch
 
-    def _cache_hit(self, event: CacheHit) -> None:
+    def _cache_hit(self, event: events.CacheHit) -> None:
         self.cache_hit.add(event.lookup_ns)
         self.success.add(event.time_ns - event.received_ns)
         self.queue.add(event.time_ns - event.lookup_ns - event.received_ns)
 
-    def _cache_miss(self, event: CacheMiss) -> None:
+    def _cache_miss(self, event: events.CacheMiss) -> None:
         self.cache_miss.add(event.elapsed_ns)
         self.success.ns += event.elapsed_ns
 
-    def _request_refused(self, event: RequestRefused) -> None:
+    def _request_refused(self, event: events.RequestRefused) -> None:
         if event.counted_as:
             self._failed(event.counted_as, event.time_ns - event.received_ns)
 
-    def _response_sent(self, event: ResponseSent) -> None:
+    def _response_sent(self, event: events.ResponseSent) -> None:
         if event.index not in self.responses:
             self.responses[event.index] = _Responses()
         self.responses[event.index].add(event)
 
-    def _instance_state_changed(self, event: InstanceStateChanged) -> None:
+    def _instance_state_changed(self, event: events.InstanceStateChanged) -> None:
         if event.state == "LOST":
             count, _ = self.lost_instances.get(event.instance, (0, ""))
             self.lost_instances[event.instance] = (count + 1, event.reason)
