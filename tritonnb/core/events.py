@@ -12,17 +12,38 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class RequestArrived:
+class ModelEvent:
+    """An event of a model version."""
+
+    time_ns: int
+    model: str
+    version: int
+
+
+@dataclass(slots=True)
+class RequestEvent(ModelEvent):
+    """An event of a request; ``serial`` is its number in the event stream."""
+
+    serial: int
+
+
+@dataclass(slots=True)
+class BatchEvent(ModelEvent):
+    """An event of a batch of ``size`` rows on an instance; ``batch`` is its number."""
+
+    batch: int
+    instance: str
+    size: int
+
+
+@dataclass(slots=True)
+class RequestArrived(RequestEvent):
     """A request was offered to its model's scheduler.
 
     Requests that share a batch have equal ``shape_key``: it is a hash of what must be equal, such as the shapes of
     variable-size inputs. ``size`` is the batch size of the request.
     """
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     size: int
     priority: int
     timeout_us: int
@@ -33,17 +54,12 @@ class RequestArrived:
 
 
 @dataclass(slots=True)
-class RequestCancelled:
+class RequestCancelled(RequestEvent):
     """The client cancelled a request; if it is already running it continues."""
-
-    time_ns: int
-    model: str
-    version: int
-    serial: int
 
 
 @dataclass(slots=True)
-class RequestRefused:
+class RequestRefused(RequestEvent):
     """A request will not run.
 
     ``counted_as`` is its failure reason in the statistics (``REJECTED``, ``CANCELED``, ``OTHER``), or
@@ -51,10 +67,6 @@ class RequestRefused:
     offered to the scheduler, has no `RequestArrived`; its ``size`` is 1.
     """
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     size: int
     received_ns: int
     message: str
@@ -62,19 +74,13 @@ class RequestRefused:
 
 
 @dataclass(slots=True)
-class BatchSent:
+class BatchSent(BatchEvent):
     """The scheduler sent a batch to an instance.
 
     ``members`` are the serials of its requests, None for a null request. ``rule`` and ``facts`` are the scheduler's
     reason. ``slots`` are the batch slots of the members of a sequence batch, else None.
     """
 
-    time_ns: int
-    model: str
-    version: int
-    batch: int
-    instance: str
-    size: int
     rule: str
     queue_depth: int
     members: tuple[int | None, ...]
@@ -88,15 +94,9 @@ ExecutedRequest = tuple[int, int, int, int, str]
 
 
 @dataclass(slots=True)
-class BatchExecuted:
+class BatchExecuted(BatchEvent):
     """An instance executed a batch; null requests count in ``size`` but are not in ``requests``."""
 
-    time_ns: int
-    model: str
-    version: int
-    batch: int
-    instance: str
-    size: int
     exec_start_ns: int
     compute_start_ns: int
     compute_end_ns: int
@@ -105,55 +105,39 @@ class BatchExecuted:
 
 
 @dataclass(slots=True)
-class ResponseSent:
+class ResponseSent(RequestEvent):
     """A decoupled model sent response number ``index`` of a request.
 
     ``outcome`` is ``success``, ``fail``, ``cancel`` or ``empty`` (only the final flag).
     """
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     index: int
     outcome: str
     elapsed_ns: int
 
 
 @dataclass(slots=True)
-class CacheHit:
+class CacheHit(RequestEvent):
     """A request was answered from the response cache without being executed."""
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     received_ns: int
     lookup_ns: int
 
 
 @dataclass(slots=True)
-class CacheMiss:
+class CacheMiss(RequestEvent):
     """The response to a request was inserted into the cache; ``elapsed_ns`` is the time for lookup and insertion."""
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     elapsed_ns: int
 
 
 @dataclass(slots=True)
-class StepSent:
+class StepSent(RequestEvent):
     """An ensemble sent the request ``step_serial`` to the model of a step, on behalf of the request ``serial``.
 
     ``iteration`` is the number of the decoupled response that caused it; ``rule`` is the scheduler's reason.
     """
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     step: int
     step_model: str
     step_version: int
@@ -163,16 +147,12 @@ class StepSent:
 
 
 @dataclass(slots=True)
-class EnsembleExecuted:
+class EnsembleExecuted(RequestEvent):
     """A request to an ensemble ended; its compute times are sums over all steps.
 
     ``failed`` is the failure reason of the statistics, empty for a success.
     """
 
-    time_ns: int
-    model: str
-    version: int
-    serial: int
     size: int
     received_ns: int
     queued_ns: int
@@ -184,26 +164,20 @@ class EnsembleExecuted:
 
 
 @dataclass(slots=True)
-class ModelStateChanged:
+class ModelStateChanged(ModelEvent):
     """A model version entered a state of the repository index."""
 
-    time_ns: int
-    model: str
-    version: int
     state: str
     reason: str
 
 
 @dataclass(slots=True)
-class InstanceStateChanged:
+class InstanceStateChanged(ModelEvent):
     """An instance was lost with what it keeps between executions, or runs again.
 
     ``state`` is ``LOST``, ``READY``, or ``UNAVAILABLE`` if it could not be started again yet.
     """
 
-    time_ns: int
-    model: str
-    version: int
     instance: str
     state: str
     reason: str
