@@ -38,6 +38,10 @@ class Value:
     statements: list[Statement] = field(default_factory=list)
     key: Scalar | None = None
 
+    def statements_of(self, name: str) -> list[Statement]:
+        """Return the statements of a field."""
+        return [statement for statement in self.statements if statement.name == name]
+
 
 @dataclass(slots=True)
 class Statement:
@@ -154,7 +158,7 @@ class _TextFormatParser:
         name = descriptor.name
         oneof = descriptor.containing_oneof
         if descriptor.has_presence or message.DESCRIPTOR.GetOptions().map_entry:
-            is_set = any(statement.name == name for statement in into.statements)
+            is_set = bool(into.statements_of(name))
         else:
             is_set = getattr(message, name) != descriptor.default_value
         if is_set:

@@ -76,19 +76,15 @@ class _Edits:
     def message(self, written: Value, old: Message, new: Message) -> None:
         """Change the text of a message from ``old`` to ``new``."""
         for field in old.DESCRIPTOR.fields:
-            name = field.name
-            statements = [statement for statement in written.statements if statement.name == name]
             if is_map(field):
-                self._map(written, statements, field, getattr(old, name), getattr(new, name))
+                self._map(written, field, getattr(old, field.name), getattr(new, field.name))
             elif field.is_repeated:
-                self._repeated(written, statements, field, getattr(old, name), getattr(new, name))
+                self._repeated(written, field, getattr(old, field.name), getattr(new, field.name))
             else:
-                self._single(written, statements, field, old, new)
+                self._single(written, field, old, new)
 
-    def _single(
-        self, written: Value, statements: list[Statement], field: FieldDescriptor, old: Message, new: Message
-    ) -> None:
-        name = field.name
+    def _single(self, written: Value, field: FieldDescriptor, old: Message, new: Message) -> None:
+        name, statements = field.name, written.statements_of(field.name)
         was_set, is_set = (not field.has_presence or message.HasField(name) for message in (old, new))
         if was_set and is_set and getattr(old, name) == getattr(new, name):
             return
@@ -107,51 +103,42 @@ class _Edits:
         else:
             self._put(value.start, value.end, _literal(field, new))
 
-    def _repeated(
-        self,
-        written: Value,
-        statements: list[Statement],
-        field: FieldDescriptor,
-        old: Sequence[Element],
-        new: Sequence[Element],
-    ) -> None:
+    def _repeated(self, written: Value, field: FieldDescriptor, old: Sequence[Element], new: Sequence[Element]) -> None:
         if list(old) == list(new):
             return
         surplus = max(0, len(old) - len(new))
         first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         kept = [i for i in range(len(old)) if not first <= i < first + surplus]
-        values = [value for statement in statements for value in statement.values]
+        values = [value for statement in written.statements_of(field.name) for value in statement.values]
         for index, wanted in zip(kept, new, strict=False):
             if old[index] != wanted:
                 self._change(values[index], field, old[index], wanted)
-        removed = values[first : first + surplus]
-        self._remove_values(statements, removed)
-        self._append(written, statements, removed, field, [_literal(field, element) for element in new[len(old) :]])
+        added = [_literal(field, element) for element in new[len(old) :]]
+        self._replace(written, field, values[first : first + surplus], added)
 
     def _map(
-        self,
-        written: Value,
-        statements: list[Statement],
-        field: FieldDescriptor,
-        old: Mapping[Scalar, Element],
-        new: Mapping[Scalar, Element],
+        self, written: Value, field: FieldDescriptor, old: Mapping[Scalar, Element], new: Mapping[Scalar, Element]
     ) -> None:
-        entries = [entry for statement in statements for entry in statement.values]
+        entries = [entry for statement in written.statements_of(field.name) for entry in statement.values]
         key_field, value_field = (field.message_type.fields_by_name[part] for part in ("key", "value"))
         last = {entry.key: entry for entry in entries}
         for key in sorted(set(old) & set(new)):
-            values = [statement.values[0] for statement in last[key].statements if statement.name == "value"]
+            values = [statement.values[0] for statement in last[key].statements_of("value")]
             if old[key] != new[key] and values:
                 self._change(values[0], value_field, old[key], new[key])
             elif old[key] != new[key]:
                 self._insert(last[key], statement_text(value_field, new[key]))
-        removed = [entry for entry in entries if entry.key not in new]
-        self._remove_values(statements, removed)
         added = [
             f"{{ {statement_text(key_field, key)} {statement_text(value_field, new[key])} }}"
             for key in sorted(set(new) - set(old))
         ]
-        self._append(written, statements, removed, field, added)
+        self._replace(written, field, [entry for entry in entries if entry.key not in new], added)
+
+    def _replace(self, written: Value, field: FieldDescriptor, removed: list[Value], added: list[str]) -> None:
+        """Remove some values of a repeated field, and append others."""
+        self._remove_values(written.statements_of(field.name), removed)
+        if added:
+            self._append(written, field, removed, added)
 
     # --- removing ---------------------------------------------------------------------------------
 
@@ -181,16 +168,8 @@ class _Edits:
 
     # --- adding -----------------------------------------------------------------------------------
 
-    def _append(
-        self,
-        written: Value,
-        statements: list[Statement],
-        removed: list[Value],
-        field: FieldDescriptor,
-        literals: list[str],
-    ) -> None:
-        if not literals:
-            return
+    def _append(self, written: Value, field: FieldDescriptor, removed: list[Value], literals: list[str]) -> None:
+        statements = written.statements_of(field.name)
         last = statements[-1] if statements else None
         if last is None or not last.in_list:
             for literal in literals if last else [_in_list(literals)]:
