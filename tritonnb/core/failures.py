@@ -8,8 +8,8 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import FrameType, FunctionType, TracebackType
-from typing import ParamSpec, TypeVar
+from types import FrameType, FunctionType
+from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import TritonError
 
@@ -122,7 +122,5 @@ class ShortTracebacks(AbstractContextManager[T]):
     def __enter__(self) -> T:
         return self._inner.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool | None:
         return self._inner.__exit__(kind, error, trace)

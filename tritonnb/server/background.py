@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
@@ -241,17 +240,13 @@ class BackgroundServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.stop)
 
 
