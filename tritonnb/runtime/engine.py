@@ -117,7 +117,7 @@ class Engine:
             logger.error("error: creating server: %s - %s", error.status.label, error.message)
             return
         load_all = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
-        names = self._repository.directories.names() if load_all else list(self.options.load_models)
+        names = sorted(self._repository.directories.counts()) if load_all else list(self.options.load_models)
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, TritonError):

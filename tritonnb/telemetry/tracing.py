@@ -53,10 +53,8 @@ class Trace:
         The event `BatchSent` of its batch; empty until then.
     """
 
-    def __init__(
-        self, tracer: Tracer, identifier: int, model: str, setting: TraceSetting, context: object | None = None
-    ) -> None:
-        self.id = identifier
+    def __init__(self, tracer: Tracer, model: str, setting: TraceSetting, context: object | None = None) -> None:
+        self.id = next(tracer.ids)
         self.model = model
         self.setting = setting
         self.context = context
@@ -130,7 +128,7 @@ class Trace:
         """Return the trace of a request that this one causes; None if the client has its response already."""
         if self.root._is_complete:
             return None
-        child = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
+        child = Trace(self._tracer, request.model_name, self.setting)
         child.root = self.root
         child._parent_id = self.id
         self.root._descendants.append(child)
@@ -172,6 +170,8 @@ class Tracer:
     Attributes
     ----------
     settings : TraceSettings
+    ids : iterator of int
+        The numbers of new traces.
     active : bool
         Whether any request may be traced.
     spans : SpanExporter or None
@@ -188,7 +188,7 @@ class Tracer:
         self.submitting: Trace | None = None
         self.file_suffix = ""
         self._stream = stream
-        self._ids = itertools.count(1)
+        self.ids = itertools.count(1)
         #: Traces by the serials of their requests.
         self._followed: dict[int, Trace] = {}
         self._open = 0
@@ -209,11 +209,7 @@ class Tracer:
         self._open += 1
         if self._open == 1:
             self._stream.attach(self._on_event)
-        return Trace(self, self.new_id(), model, setting, context)
-
-    def new_id(self) -> int:
-        """Return the id of a new trace."""
-        return next(self._ids)
+        return Trace(self, model, setting, context)
 
     def write_trace(self, trace: Trace, entries: list[TraceEntry]) -> None:
         """Write a complete trace, or pass it to the exporter."""

@@ -74,10 +74,6 @@ class ModelDirectories:
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
 
-    def names(self) -> list[str]:
-        """Return the names of the model directories in all repositories; raises as `counts` does."""
-        return sorted(self.counts())
-
     def counts(self) -> Counter[str]:
         """Return the number of repositories that contain each model.
 

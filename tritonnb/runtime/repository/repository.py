@@ -178,7 +178,7 @@ class ModelRepository:
         await asyncio.gather(*map(self._load_step_model, dict.fromkeys(steps)))
 
     async def _load_step_model(self, name: str) -> None:
-        if name not in self.table.models and name not in await self.loader.run_in_pool(self.directories.names):
+        if name not in self.table.models and name not in await self.loader.run_in_pool(self.directories.counts):
             logger.error(ConfigError.not_polled(name).log_lines[0])
             return
         model = self.table.entry(name)
