@@ -208,14 +208,14 @@ class SequenceBatcher:
             self._strategies[instance].reconfigure(settings.strategy, now, decisions)
         self._open(current & self._active_ids & self.table.retired, now, decisions)
         for instance in self._strategies.keys() - current - self.table.retired:
-            self._leave(instance)
+            self.table.retire(instance)
         return self._finalize(now, decisions)
 
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances. A removed one gets no new sequences; see `uses`."""
         decisions: list[Decision] = []
         for instance in self._active_ids - set(instances) - self.table.retired:
-            self._leave(instance)
+            self.table.retire(instance)
         added = set(instances) - self._active_ids
         self._active_ids = set(instances)
         for instance in sorted(added - self._strategies.keys()):
@@ -334,10 +334,6 @@ class SequenceBatcher:
     def _update_needs_release_events(self, settings: SequenceBatcherSettings) -> None:
         # It stays true: requests of the previous strategy may still be running.
         self.needs_release_events |= settings.iterative or isinstance(settings.strategy, OldestSettings)
-
-    def _leave(self, instance: int) -> None:
-        """Let a replaced instance, or one with a replaced strategy, only complete its current sequences."""
-        self.table.retire(instance)
 
     def _open(self, instances: Collection[int], now: int, decisions: list[Decision]) -> None:
         """Let new sequences use these instances."""
