@@ -167,7 +167,7 @@ class SlotTable:
             yield slot
 
     def retire(self, instance: int) -> None:
-        """Assign no new sequences to the slots of an instance, or of its replaced strategy; current ones keep theirs."""
+        """Assign no new sequences to the slots of an instance; current ones keep theirs until they end."""
         self.retired.add(instance)
         for slot in [self._free.pop() for _ in range(len(self._free))]:
             if slot.instance != instance:
