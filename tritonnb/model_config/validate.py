@@ -21,6 +21,7 @@ Control = pb.ModelSequenceBatching.Control
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 _FLAG_KINDS = ("CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END", "CONTROL_SEQUENCE_READY")
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
+_ALTERNATIVES = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
 
 
 def validate(config: pb.ModelConfig) -> None:
@@ -52,11 +53,16 @@ def check_scheduling(config: pb.ModelConfig) -> None:
         For the first rule that is violated.
     """
     if config.max_batch_size < 0:
-        raise InvalidArgumentError(f"'max_batch_size' must be non-negative value for {config.name}")
+        raise _error(config, "'max_batch_size' must be non-negative value")
     if config.HasField("dynamic_batching"):
         _check_dynamic_batching(config)
     if config.HasField("sequence_batching"):
         _check_sequence_batching(config)
+
+
+def _error(config: pb.ModelConfig, complaint: str) -> InvalidArgumentError:
+    """Return the error for a violated rule, in Triton's form."""
+    return InvalidArgumentError(f"{complaint} for {config.name}")
 
 
 def _check_metrics(config: pb.ModelConfig) -> None:
@@ -73,33 +79,29 @@ def _check_metrics(config: pb.ModelConfig) -> None:
 
 
 def _check_dynamic_batching(config: pb.ModelConfig) -> None:
-    name, batching = config.name, config.dynamic_batching
+    batching = config.dynamic_batching
     _check_preferred(batching.preferred_batch_size, config, "dynamic batching preferred size")
     levels = batching.priority_levels
     if levels:
         if not 1 <= batching.default_priority_level <= levels:
-            raise InvalidArgumentError(f"default priority level must be in range [1, {levels}] for {name}")
+            raise _error(config, f"default priority level must be in range [1, {levels}]")
         if any(not 1 <= level <= levels for level in batching.priority_queue_policy):
-            raise InvalidArgumentError(
-                f"priority queue policy must have priority level in range [1, {levels}] for {name}"
-            )
+            raise _error(config, f"priority queue policy must have priority level in range [1, {levels}]")
     if not batching.preserve_ordering:
         return
     if levels > 1:
-        raise InvalidArgumentError(f"Only one priority level is allowed when 'preserve_ordering' is true for {name}")
+        raise _error(config, "Only one priority level is allowed when 'preserve_ordering' is true")
     for policy in (batching.default_queue_policy, *batching.priority_queue_policy.values()):
         if policy.default_timeout_microseconds and policy.timeout_action == pb.ModelQueuePolicy.DELAY:
-            raise InvalidArgumentError(
-                f"Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {name}"
-            )
+            raise _error(config, "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true")
 
 
 def _check_preferred(sizes: Sequence[int], config: pb.ModelConfig, what: str) -> None:
     for size in sizes:
         if size <= 0:
-            raise InvalidArgumentError(f"{what} must be positive for {config.name}")
+            raise _error(config, f"{what} must be positive")
         if size > config.max_batch_size:
-            raise InvalidArgumentError(f"{what} must be <= max batch size for {config.name}")
+            raise _error(config, f"{what} must be <= max batch size")
 
 
 def _check_sequence_batching(config: pb.ModelConfig) -> None:
@@ -118,50 +120,41 @@ def _check_sequence_batching(config: pb.ModelConfig) -> None:
     if sequence.HasField("direct"):
         utilization = sequence.direct.minimum_slot_utilization
         if utilization < 0.0 or utilization > 1.0:
-            raise InvalidArgumentError(
-                f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}"
-            )
+            raise _error(config, "sequence batching minimum slot utilization must be in range (0.0, 1.0]")
 
 
 def _controls(config: pb.ModelConfig, kind: str) -> Iterator[pb.ModelSequenceBatching.Control]:
     """Yield the controls of a kind; checks their names, and that there is only one."""
-    name = config.name
     seen: set[str] = set()
     is_specified = False
     for tensor in config.sequence_batching.control_input:
         if not tensor.name:
-            raise InvalidArgumentError(f"sequence batching control tensor must have a name for {name}")
+            raise _error(config, "sequence batching control tensor must have a name")
         if tensor.name in seen:
-            raise InvalidArgumentError(
-                f"sequence batching control tensor '{tensor.name}' is specified for multiple control kinds for {name}"
+            raise _error(
+                config, f"sequence batching control tensor '{tensor.name}' is specified for multiple control kinds"
             )
         seen.add(tensor.name)
         for control in tensor.control:
             if control.kind != Control.Kind.Value(kind):
                 continue
             if is_specified:
-                raise InvalidArgumentError(f"sequence batching specifies multiple {kind} tensors for {name}")
+                raise _error(config, f"sequence batching specifies multiple {kind} tensors")
             is_specified = True
             yield control
 
 
 def _check_flag_control(config: pb.ModelConfig, kind: str) -> None:
-    alternatives = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
     for control in _controls(config, kind):
         specified = [field for field in _VALUES if getattr(control, field)]
         if not specified:
-            raise InvalidArgumentError(
-                f"sequence batching must specify either {alternatives.format('or')} for {kind} for {config.name}"
-            )
+            raise _error(config, f"sequence batching must specify either {_ALTERNATIVES.format('or')} for {kind}")
         if len(specified) > 1:
-            raise InvalidArgumentError(
-                f"sequence batching specifies more than one from {alternatives.format('and')} for {kind} "
-                f"for {config.name}"
+            raise _error(
+                config, f"sequence batching specifies more than one from {_ALTERNATIVES.format('and')} for {kind}"
             )
         if len(getattr(control, specified[0])) != 2:
-            raise InvalidArgumentError(
-                f"sequence batching control '{specified[0]}' must have exactly 2 entries for {kind} for {config.name}"
-            )
+            raise _error(config, f"sequence batching control '{specified[0]}' must have exactly 2 entries for {kind}")
 
 
 def _check_correlation_control(config: pb.ModelConfig) -> None:
@@ -169,10 +162,7 @@ def _check_correlation_control(config: pb.ModelConfig) -> None:
     control = None
     for control in _controls(config, kind):
         if any(getattr(control, field) for field in _VALUES):
-            raise InvalidArgumentError(
-                "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
-                f"'bool_false_true' for {kind} for {config.name}"
-            )
+            raise _error(config, f"sequence batching must not specify either {_ALTERNATIVES.format('or')} for {kind}")
     if control is not None and control.data_type not in [pb.DataType.Value(name) for name in _CORRID_TYPES]:
         raise InvalidArgumentError(
             f"unexpected data type for control {kind} for {config.name}. Allowed data types are "
@@ -226,17 +216,21 @@ def check_tensors(config: pb.ModelConfig) -> None:
     for tensor in config.input:
         _check_tensor(tensor, "model input", config)
         if tensor.format in _IMAGE_FORMATS and len(tensor.dims) != 3:
-            raise InvalidArgumentError(f"model input NHWC/NCHW require 3 dims for {config.name}")
+            raise _error(config, "model input NHWC/NCHW require 3 dims")
         _check_tensorrt_only(tensor, config)
     for tensor in config.output:
         _check_tensor(tensor, "model output", config)
         _check_tensorrt_only(tensor, config)
-    _check_batch_entries(config)
+    for batch_input in config.batch_input:
+        _check_batch_entry(batch_input, "input", pb.BatchInput.Kind, config)
+    for batch_output in config.batch_output:
+        _check_batch_entry(batch_output, "output", pb.BatchOutput.Kind, config)
+        _check_targets(batch_output, config)
 
 
 def _check_tensor(tensor: pb.ModelInput | pb.ModelOutput, what: str, config: pb.ModelConfig) -> None:
     def error(complaint: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"{what} {complaint} for {config.name}")
+        return _error(config, f"{what} {complaint}")
 
     if not tensor.name:
         raise error("must specify 'name'")
@@ -283,19 +277,9 @@ def _products(dims: list[int]) -> list[int]:
 
 def _check_tensorrt_only(tensor: pb.ModelInput | pb.ModelOutput, config: pb.ModelConfig) -> None:
     if tensor.is_shape_tensor and config.platform != _TENSORRT:
-        raise InvalidArgumentError(f"shape tensors are only supported for TensorRT platform for {config.name}")
+        raise _error(config, "shape tensors are only supported for TensorRT platform")
     if tensor.is_non_linear_format_io and config.platform != _TENSORRT:
-        raise InvalidArgumentError(
-            f"Non-linear IO format is only supported for the TensorRT platform for {config.name}"
-        )
-
-
-def _check_batch_entries(config: pb.ModelConfig) -> None:
-    for batch_input in config.batch_input:
-        _check_batch_entry(batch_input, "input", pb.BatchInput.Kind, config)
-    for batch_output in config.batch_output:
-        _check_batch_entry(batch_output, "output", pb.BatchOutput.Kind, config)
-        _check_targets(batch_output, config)
+        raise _error(config, "Non-linear IO format is only supported for the TensorRT platform")
 
 
 def _check_batch_entry(
@@ -305,20 +289,18 @@ def _check_batch_entry(
     if entry.kind not in kinds.values():
         if is_python:
             raise InternalError("attempt to access JSON non-string as string")
-        raise InvalidArgumentError(f"unknown batch {what} kind '' for {config.name}")
+        raise _error(config, f"unknown batch {what} kind ''")
     if is_python and is_input and entry.data_type == pb.TYPE_INVALID:
         # Triton's Python backend reads the list before core does, and has its own message.
         raise InvalidArgumentError("unexpected batch input data type 'TYPE_INVALID'")
     if len(entry.source_input) != 1:
-        raise InvalidArgumentError(
-            f"batch {what} kind '{kinds.Name(entry.kind)}' expects 1 source input, got {len(entry.source_input)} "
-            f"for {config.name}"
-        )
+        count = len(entry.source_input)
+        raise _error(config, f"batch {what} kind '{kinds.Name(entry.kind)}' expects 1 source input, got {count}")
     if is_input and entry.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
-        raise InvalidArgumentError(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {config.name}")
+        raise _error(config, "batch input data type must be TYPE_INT32 or TYPE_FP32")
     (source,) = entry.source_input
     if source not in [tensor.name for tensor in config.input]:
-        raise InvalidArgumentError(f"unknown source input name '{source}' for {config.name}")
+        raise _error(config, f"unknown source input name '{source}'")
 
 
 def _check_targets(batch_output: pb.BatchOutput, config: pb.ModelConfig) -> None:
@@ -326,10 +308,10 @@ def _check_targets(batch_output: pb.BatchOutput, config: pb.ModelConfig) -> None
     seen: set[str] = set()
     for target in batch_output.target_name:
         if target not in outputs:
-            raise InvalidArgumentError(f"unknown target output name '{target}' for {config.name}")
+            raise _error(config, f"unknown target output name '{target}'")
         if target in seen:
-            raise InvalidArgumentError(f"target output name '{target}' can only be specified once for {config.name}")
+            raise _error(config, f"target output name '{target}' can only be specified once")
         seen.add(target)
     if not batch_output.target_name:
         # Triton crashes on this one.
-        raise InvalidArgumentError(f"batch output must specify 'target_name' for {config.name}")
+        raise _error(config, "batch output must specify 'target_name'")
