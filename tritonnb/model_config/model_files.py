@@ -132,18 +132,13 @@ def check_initial_states(config: pb.ModelConfig, directory: Path) -> None:
                 f"initial_state field for state input '{name}' must contain exactly one or zero element. "
                 f"Found '{len(state.initial_state)}' elements."
             )
-        for initial in state.initial_state:
-            _check_initial_state(state, initial, seen, directory)
+        if state.initial_state:
+            _check_initial_state(state, seen, directory)
             seen.add(name)
 
 
-def _check_initial_state(
-    state: pb.ModelSequenceBatching.State,
-    initial: pb.ModelSequenceBatching.InitialState,
-    seen: set[str],
-    directory: Path,
-) -> None:
-    name = state.input_name
+def _check_initial_state(state: pb.ModelSequenceBatching.State, seen: set[str], directory: Path) -> None:
+    name, initial = state.input_name, state.initial_state[0]
     if initial.data_type != state.data_type:
         raise InvalidArgumentError(
             f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
@@ -179,7 +174,9 @@ def _shortage(
 ) -> str:
     """Return the message for a file in the folder of a setting that is too small for a tensor; empty if it is not."""
     content = _read(directory, f"{setting}/{file}")
-    expected = _byte_size(data)
+    datatype = BY_NUMBER.get(data.data_type)
+    # As Triton computes it: 0 for strings.
+    expected = int(math.prod(data.dims)) * (4 if datatype is None else datatype.itemsize) if data.dims else 0
     if len(content) >= expected:
         return ""
     # Triton's message lacks the space before "only", too.
@@ -211,11 +208,3 @@ def _check_warmup_input(name: str, data: pb.ModelWarmup.Input, directory: Path) 
         )
     if choice == "input_data_file" and (shortage := _shortage(data, "warmup", data.input_data_file, directory)):
         raise InvalidArgumentError(f"[request id: <id_unknown>] {shortage}")
-
-
-def _byte_size(data: pb.ModelWarmup.Input | pb.ModelSequenceBatching.InitialState) -> int:
-    """Return the size in bytes of a tensor of fixed shape, as Triton computes it; 0 for strings."""
-    datatype = BY_NUMBER.get(data.data_type)
-    if not data.dims:
-        return 0
-    return int(math.prod(data.dims)) * (4 if datatype is None else datatype.itemsize)
