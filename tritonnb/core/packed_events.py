@@ -26,10 +26,6 @@ _FIXED: dict[type[Event], tuple[str, ...]] = {
 _fixed_values: dict[type[Event], Callable[[Event], Packed]] = {
     kind: attrgetter(*names) for kind, names in _FIXED.items()
 }
-_POSITIONS: dict[type[Event], SimpleNamespace] = {
-    kind: SimpleNamespace(**{name: position for position, name in enumerate(names, start=1)})
-    for kind, names in _FIXED.items()
-}
 _END_OF_BATCH_SENT = 1 + len(_FIXED[BatchSent])
 _END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
 
@@ -54,7 +50,7 @@ def positions(kind: type[Event]) -> SimpleNamespace:
     >>> cancelled[positions(RequestCancelled).serial]
     7
     """
-    return _POSITIONS[kind]
+    return SimpleNamespace(**{name: position for position, name in enumerate(_FIXED[kind], start=1)})
 
 
 def pack(event: Event) -> Packed:

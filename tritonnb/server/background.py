@@ -34,6 +34,8 @@ REPORT_INTERVAL_S = 1.0
 REPORT_LOADING_AFTER_S = 10.0
 #: Seconds that a recording waits at most for the batches in execution.
 _LONGEST_WAIT_S = 1.0
+#: The positions of what `BatchSent` and `BatchExecuted` have in common.
+_BATCH = positions(BatchSent)
 
 logger = logging.getLogger(__name__)
 
@@ -281,8 +283,8 @@ async def _wait_for_executions(stream: EventStream, events: Sequence[Packed]) ->
 
 def _batches_of(kind: type[BatchSent | BatchExecuted], events: Iterable[Packed]) -> set[Packed]:
     """Return model, version and number of the batches with an event."""
-    at = positions(kind)
-    return {(packed[at.model], packed[at.version], packed[at.batch]) for packed in events if packed[0] == kind.__name__}
+    sought = kind.__name__
+    return {(event[_BATCH.model], event[_BATCH.version], event[_BATCH.batch]) for event in events if event[0] == sought}
 
 
 async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
