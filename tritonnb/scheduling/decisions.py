@@ -244,16 +244,6 @@ def batch_sent(
     decision: Execute, model: str, version: int, number: int, instance: str, queue_depth: int, now: int
 ) -> BatchSent:
     """Return the event of a batch that is sent to an instance while ``queue_depth`` requests stay queued."""
-    return BatchSent(
-        now,
-        model,
-        version,
-        number,
-        instance,
-        decision.size,
-        decision.reason.rule,
-        queue_depth,
-        tuple([None if request is None else request.serial for request in decision.requests]),
-        decision.slots,
-        decision.reason.facts,
-    )
+    size, slots, rule, facts = decision.size, decision.slots, decision.reason.rule, decision.reason.facts
+    members = tuple([None if request is None else request.serial for request in decision.requests])
+    return BatchSent(now, model, version, number, instance, size, rule, queue_depth, members, slots, facts)
