@@ -108,7 +108,7 @@ class Engine:
         InternalError
             If a model cannot be loaded and ``exit_on_error`` is True.
         """
-        self._calls.start()
+        self._calls.loop = asyncio.get_running_loop()
         try:
             require_directories(self.options.model_repositories)
         except InvalidArgumentError as error:

@@ -34,16 +34,15 @@ class ModelCalls:
     Attributes
     ----------
     metrics : CustomMetrics
+    loop : asyncio.AbstractEventLoop
+        The server's event loop; set when the engine starts.
     """
+
+    loop: asyncio.AbstractEventLoop
 
     def __init__(self, engine: Engine) -> None:
         self.metrics = CustomMetrics()
         self._engine = engine
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self) -> None:
-        """Called once, on the server's event loop."""
-        self._loop = asyncio.get_running_loop()
 
     # --- on threads of models -----------------------------------------------------------------
 
@@ -55,13 +54,11 @@ class ModelCalls:
         UnsupportedError
             If the event loop itself executes the model, like all calls that wait.
         """
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_that_waits(), cause)
+        self.loop.call_soon_threadsafe(self._submit, request, decoupled, instance_that_waits(), cause)
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(request.cancel)
+        self.loop.call_soon_threadsafe(request.cancel)
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model; its files may be part of the request, since the caller is code already."""
@@ -78,9 +75,8 @@ class ModelCalls:
         return self._run(self._engine.model_ready, name, version)
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        assert self._loop is not None
         instance_that_waits()
-        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self.loop).result()
 
     # --- on the event loop --------------------------------------------------------------------
 
