@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tritonnb.figures.statistics import StatisticsPlot
-from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import difference
 
 
 def counter(count: int, ms: float) -> dict[str, int]:

@@ -14,8 +14,7 @@ from tritonnb.figures.palette import INK, PARTS, QUEUE
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.difference import difference
-from tritonnb.telemetry.statistics_entry import mean_ms
+from tritonnb.telemetry.statistics_entry import difference, mean_ms
 
 _PARTS = {"queue": QUEUE, **PARTS}
 

@@ -23,7 +23,7 @@ from tritonnb.remote.live_events import LiveEvents
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
-from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import difference
 
 #: What is traced while a view is open: a limited number of requests, so that a killed process leaves nothing on.
 _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(TRACE_COUNT)}

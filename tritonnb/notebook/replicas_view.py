@@ -17,7 +17,7 @@ from tritonnb.notebook.html_reprs import activity_cells, remote_card
 from tritonnb.notebook.polled_view import PolledView
 from tritonnb.remote.connection import Remote
 from tritonnb.scale.merge import add_entries
-from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import difference
 
 #: Sequences that are named for each replica and model; the others are counted.
 _NAMED = 12

@@ -33,8 +33,8 @@ from tritonnb.recording.batches import Batch
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import require_positive
 from tritonnb.simulation.service import mean_compute_ms, table
-from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.quantiles import quantile
+from tritonnb.telemetry.statistics_entry import difference
 
 #: Number of repetitions, because the speed of machines varies.
 _ROUNDS = 3

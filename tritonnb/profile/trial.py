@@ -28,7 +28,7 @@ from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop, poisson
 from tritonnb.simulation.run import capacity
 from tritonnb.simulation.service import Service
-from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import difference
 
 #: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)

@@ -27,8 +27,7 @@ from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY, UNKNOWN
 from tritonnb.simulation.run import instance_count
-from tritonnb.telemetry.difference import difference
-from tritonnb.telemetry.statistics_entry import StatisticsEntry
+from tritonnb.telemetry.statistics_entry import StatisticsEntry, difference
 
 _queued_ns = attrgetter("queued_ns")
 #: The name and the version of a model.
