@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, overload
+from typing import Any
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
@@ -112,11 +112,7 @@ class EditableList:
     def __len__(self) -> int:
         return len(self._messages)
 
-    @overload
-    def __getitem__(self, index: int) -> EditableFields: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[EditableFields]: ...
-    def __getitem__(self, index: int | slice) -> EditableFields | list[EditableFields]:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return list(self)[index]
         return EditableFields(self._messages[index], f"{self._path}[{index}]")
@@ -217,8 +213,7 @@ class EditableConfig(EditableFields, ABC):
 
 
 def _to_text(message: pb.ModelConfig) -> str:
-    text: str = text_format.MessageToString(message)
-    return text
+    return str(text_format.MessageToString(message))
 
 
 _CHOICES = ("dynamic_batching", "sequence_batching")
