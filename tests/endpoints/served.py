@@ -40,6 +40,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.spec = spec_of(ECHO)
+        self.output_labels: dict[str, list[str]] = {}
         self.hold = False
         self.held: asyncio.Queue[InferRequest] = asyncio.Queue()
         self.cancelled: asyncio.Queue[InferRequest] = asyncio.Queue()
@@ -69,9 +70,6 @@ class Echo:
         request.cancelled = True
         self.cancelled.put_nowait(request)
 
-    def labels(self, name: str) -> None:
-        return None
-
 
 class OneModel:
     """As much of an engine as an endpoint asks for."""
@@ -92,6 +90,7 @@ class OneModel:
 
     get = model
 
+    @property
     def is_live(self) -> bool:
         return True
 

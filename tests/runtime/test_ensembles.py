@@ -309,7 +309,7 @@ def test_ensemble_output_without_labels_uses_the_labels_of_its_step(
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y", name="unlabelled")
 
     def labels(model: str) -> list[str] | None:
-        return driver.background.call(lambda: driver.engine.model(model).labels("Y"))
+        return driver.background.call(lambda: driver.engine.model(model).output_labels.get("Y"))
 
     assert labels("e") == labels("outer") == ["cat", "dog"]
     assert labels("own") == ["Katze", "Hund"]

@@ -17,6 +17,7 @@ from tests.model_config.harness import Case, lay_out
 from tests.model_config.test_corpus import HERE, NEWER_FIELDS, in_process, without_newer_fields
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.load import ConfigError
+from tritonnb.model_config.to_json import config_to_json
 from tritonnb.server.server import Server
 
 MODEL = """\
@@ -69,7 +70,7 @@ def load(server: Server, name: str, case: Case) -> tuple[str, Case]:
         server.run(server.engine.load(name, parameters(case)))
     except TritonError as error:
         return error.client_message if isinstance(error, ConfigError) else error.message, {}
-    config = without_newer_fields(json.loads(server[name].served.config_json()))
+    config = without_newer_fields(json.loads(config_to_json(server[name].served.config)))
     server.unload(name)
     return "", config
 

@@ -268,7 +268,7 @@ def test_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(bat
                 waiting.append(asyncio.ensure_future(server["m"].infer_async(X=[[float(number)]])))
                 await asyncio.sleep(0)
             await asyncio.to_thread(server.call, int)  # all that was handed over is there
-            assert server["m"].served.queue_depth() == 3
+            assert server["m"].served.driver.queue_depth() == 3
             if batcher_goes:
                 config = server["m"].config
                 config.ClearField("dynamic_batching")

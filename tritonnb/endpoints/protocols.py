@@ -22,9 +22,8 @@ class ResponseModel(Protocol):
     version: int
     config: pb.ModelConfig
     spec: ModelSpec
-
-    def labels(self, output_name: str) -> list[str] | None:
-        """Return the lines of an output's ``label_filename``; None if it has none."""
+    #: The lines of the ``label_filename`` of each output that has one.
+    output_labels: dict[str, list[str]]
 
 
 class InferenceModel(ResponseModel, Protocol):

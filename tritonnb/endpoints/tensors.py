@@ -140,5 +140,5 @@ def classified(served: ResponseModel, tensor: Tensor, count: int) -> Tensor:
         If its datatype has no order, or the result would be too large.
     """
     batching = served.spec.max_batch_size > 0
-    labels = served.labels(tensor.name)
+    labels = served.output_labels.get(tensor.name)
     return Tensor(tensor.name, BYTES, classify(tensor.array, tensor.datatype, count, labels, batching))

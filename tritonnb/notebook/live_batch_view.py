@@ -208,7 +208,7 @@ class LiveBatchView(BatchView):
 
     def _attach(self, sink: Sink) -> tuple[pb.ModelConfig, int, EventHistory]:
         engine = self._server.engine
-        depth = engine.model(self._name).queue_depth()
+        depth = engine.model(self._name).driver.queue_depth()
         engine.stream.attach(sink)
         return engine.configs()[self._name], depth, engine.stream.recent.copy()
 

@@ -174,7 +174,7 @@ class ServerMonitor:
         requests = sum(interval.requests for interval in intervals)
         queue_ms = sum(interval.queue_ns for interval in intervals) / max(1, requests) / 1e6
         compute_ms = sum(interval.compute_ns for interval in intervals) / max(1, requests) / 1e6
-        depth = self._server.call(self._server.engine.model(model).queue_depth)
+        depth = self._server.call(self._server.engine.model(model).driver.queue_depth)
         return {
             "depth": depth, "requests": requests, "queue_ms": queue_ms, "compute_ms": compute_ms,
             "total_ms": queue_ms + compute_ms,

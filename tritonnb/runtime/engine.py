@@ -71,6 +71,8 @@ class Engine:
         The metrics that models define.
     reconfiguration : Reconfiguration
         The configurations of the models, and checks of changed ones; `apply` changes them.
+    is_live : bool
+        Whether the engine has started.
     shared_memory : SharedMemory
         The regions that clients have registered.
     table : ModelTable
@@ -93,7 +95,7 @@ class Engine:
         self._repository = ModelRepository(options, shared_services)
         self.table = self._repository.table
         self.reconfiguration = Reconfiguration(self._repository, options)
-        self._started = self._stopping = False
+        self.is_live = self._stopping = False
         self._polling: asyncio.Task[None] | None = None
 
     # --- start and stop -----------------------------------------------------------------------
@@ -127,7 +129,7 @@ class Engine:
         logger.info(LogTable(("Model", "Version", "Status"), self.table.statuses()))
         if self.load_errors and self.options.exit_on_error:
             raise InternalError("failed to load all models")
-        self._started = True
+        self.is_live = True
         if self.options.model_control_mode == "poll" and self.options.repository_poll_secs:
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
 
@@ -183,13 +185,9 @@ class Engine:
         served = self.table.get(name, version)
         return served.metadata(self.table.ready_versions(name) if version == -1 else [served.version])
 
-    def is_live(self) -> bool:
-        """Return whether the server has started."""
-        return self._started
-
     async def is_ready(self) -> bool:
         """Return whether it accepts inference requests (strict readiness: every model and its instances are ready)."""
-        if not self._started or self._stopping:
+        if not self.is_live or self._stopping:
             return False
         if not self.options.strict_readiness:
             return True
@@ -346,7 +344,7 @@ class Engine:
 
 async def _is_ready(served: ServedModel) -> bool:
     try:
-        await served.check_ready()
+        await asyncio.gather(*[instance.check_ready() for instance in served.instances])
     except Exception as error:
         reason = error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {error}"
         logger.debug("Model '%s' version %d is not ready: %s", served.name, served.version, reason)

@@ -277,7 +277,7 @@ class Replica:
             grpc_url=f"{grpc.host}:{grpc.port}" if grpc is not None else "",
             live=self._live_sequences(),
             in_flight=sum(model.in_flight for model in served),
-            queued=sum(model.queue_depth() for model in served),
+            queued=sum(model.driver.queue_depth() for model in served),
             applied=tuple(self._applying),
         )
 

@@ -325,7 +325,7 @@ class Server(NamedModels, BackgroundServer):
         if output not in served.spec.outputs:
             known = ", ".join(map(repr, served.spec.outputs))
             raise InvalidArgumentError(f"unexpected inference output '{output}' for model '{model}': it has {known}")
-        return served.labels(output)
+        return served.output_labels.get(output)
 
     def index(self) -> list[IndexEntry]:
         """Return the repository index.

@@ -33,7 +33,7 @@ class RpcHandlers:
 
     async def ServerLive(self, request: pb.ServerLiveRequest) -> Json:
         """Return whether the server is live."""
-        return {"live": self._engine.is_live()}
+        return {"live": self._engine.is_live}
 
     async def ServerReady(self, request: pb.ServerReadyRequest) -> Json:
         """Return whether the server and its models are ready."""

@@ -163,7 +163,7 @@ class Families(Collector):
             "nv_inference_pending_request_count",
             "Instantaneous number of pending requests awaiting execution per-model.",
             "gauge",
-            [(labels, served.queue_depth()) for served, labels in models],
+            [(labels, served.driver.queue_depth()) for served, labels in models],
         )
         yield _family(
             "nv_model_load_duration_secs",

@@ -121,7 +121,7 @@ class EnsembleDriver:
         for step in self._served.config.ensemble_scheduling.step:
             model = self._lookup(step.model_name, step.model_version)
             for output, tensor in step.output_map.items():
-                labels = model.labels(output)
+                labels = model.output_labels.get(output)
                 if tensor in self._served.spec.outputs and labels is not None:
                     self._served.output_labels.setdefault(tensor, labels)
 

@@ -20,7 +20,6 @@ from tritonnb.core.json_types import ModelMetadata, TensorMetadata
 from tritonnb.core.messages import InferRequest, InferResponse, RequestHandler, RequestTrace, Respond
 from tritonnb.model_config.model_files import model_file
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
-from tritonnb.model_config.to_json import config_to_json
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.response_cache import Key, ResponseCache, key_of
 from tritonnb.runtime.models.validation import RequestValidator
@@ -141,26 +140,10 @@ class ServedModel:
             for tensor in tensors.values()
         ]
 
-    def config_json(self) -> str:
-        """Return the response to ``GET /v2/models/NAME/config``."""
-        return config_to_json(self.config)
-
-    def labels(self, output_name: str) -> list[str] | None:
-        """Return the lines of an output's ``label_filename``; None if it has none."""
-        return self.output_labels.get(output_name)
-
     @property
     def instances(self) -> Collection[Instance]:
         """The instances of the model; empty for an ensemble."""
         return self.driver.instances
-
-    async def check_ready(self) -> None:
-        """Check whether every instance is ready; raise the reason if one is not."""
-        await asyncio.gather(*[instance.check_ready() for instance in self.instances])
-
-    def queue_depth(self) -> int:
-        """Return the number of requests that are queued."""
-        return self.driver.queue_depth()
 
     @property
     def open_sequences(self) -> int:

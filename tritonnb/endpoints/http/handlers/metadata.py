@@ -15,6 +15,7 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.request_rules import client_text, refuse_repository, version_number
+from tritonnb.model_config.to_json import config_to_json
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"
@@ -93,7 +94,7 @@ class LiveHandler(Handler):
 
     def get(self) -> None:
         """Return whether the server is live: 200 if it is."""
-        self.set_status(200 if self.engine.is_live() else 400)
+        self.set_status(200 if self.engine.is_live else 400)
 
 
 class ReadyHandler(Handler):
@@ -138,7 +139,7 @@ class ModelConfigurationHandler(Handler):
 
     def get(self, model: str, version: str | None = None) -> None:
         """Return the model's configuration with all defaults."""
-        self.finish(self.engine.model(model, version_number(version)).config_json())
+        self.finish(config_to_json(self.engine.model(model, version_number(version)).config))
 
 
 class StatisticsHandler(Handler):
