@@ -1,25 +1,15 @@
-"""Packed events: they are restored as they were, and positions and direct packing agree with the classes."""
+"""Packed events: they are restored as they were, and positions agree with the classes."""
 
 from __future__ import annotations
 
 import gc
-from dataclasses import asdict
 from typing import Any, get_args, get_type_hints
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
-from tritonnb.core.packed_events import (
-    facts_of,
-    failures_of,
-    members_of,
-    pack,
-    pack_step_sent,
-    positions,
-    slots_of,
-    unpack,
-)
+from tritonnb.core.events import BatchExecuted, BatchSent, Event
+from tritonnb.core.packed_events import facts_of, failures_of, members_of, pack, positions, slots_of, unpack
 
 # Compiled classes know the types of their simple fields only.
 VALUES = {
@@ -53,12 +43,6 @@ def test_variable_parts_of_a_packed_batch_are_read_without_unpacking_it(event: B
 @given(event_of(BatchExecuted))
 def test_failures_are_counted_without_unpacking(event: BatchExecuted) -> None:
     assert failures_of(pack(event)) == sum(reason != "" for *_, reason in event.requests)
-
-
-def test_packing_fields_equals_packing_the_event() -> None:
-    types: dict[str, Any] = get_type_hints(StepSent)
-    event = StepSent(**{name: number if types[name] is int else name for number, name in enumerate(types)})
-    assert pack_step_sent(**asdict(event)) == pack(event)
 
 
 @given(st.lists(st.sampled_from(get_args(Event)).flatmap(event_of), max_size=5))

@@ -88,28 +88,6 @@ def _pack_batch_executed(event: BatchExecuted) -> Packed:
     return tuple(packed)
 
 
-def pack_step_sent(
-    *,
-    time_ns: int,
-    model: str,
-    version: int,
-    serial: int,
-    step: int,
-    step_model: str,
-    step_version: int,
-    step_serial: int,
-    iteration: int,
-    rule: str,
-) -> Packed:
-    """Return ``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
-    # fmt: off
-    return (
-        "StepSent", time_ns, model, version, serial,
-        step, step_model, step_version, step_serial, iteration, rule,
-    )
-    # fmt: on
-
-
 def unpack(packed: Packed) -> Event:
     """Restore a packed event."""
     name = packed[0]

@@ -16,7 +16,6 @@ from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
-from tritonnb.core.packed_events import pack_step_sent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.execution.instance import Instance
@@ -149,20 +148,14 @@ class EnsembleDriver:
         except TritonError as error:
             self._step_failed(execution, decision, request, error, final=True)
             return
-        self._served.stream.emit_packed(
-            pack_step_sent(
-                time_ns=time.monotonic_ns(),
-                model=self._served.name,
-                version=self._served.version,
-                serial=execution.request.serial,
-                step=step.index,
-                step_model=model.name,
-                step_version=model.version,
-                step_serial=request.serial,
-                iteration=decision.iteration,
-                rule=decision.reason.rule,
-            )
-        )
+        served = self._served
+        # `StepSent`, packed without creating the event: there is one for each step of a request.
+        # fmt: off
+        served.stream.emit_packed((
+            "StepSent", time.monotonic_ns(), served.name, served.version, execution.request.serial, step.index,
+            model.name, model.version, request.serial, decision.iteration, decision.reason.rule,
+        ))
+        # fmt: on
         execution.release_credit()
 
     def _step_responded(
