@@ -195,11 +195,11 @@ class SchedulerDriver:
 
     # --- decisions ----------------------------------------------------------------------------
 
-    def _carry_out(self, decisions: Sequence[Decision], now: int) -> None:
+    def _carry_out(self, decisions: Sequence[Decision], now: int, is_granted: bool = False) -> None:
         for decision in decisions:
             if type(decision) is Execute:
                 instance, execution = self._create_execution(decision, now)
-                if self._limiter is None:
+                if self._limiter is None or is_granted:
                     instance.execute(execution)
                 else:
                     run = functools.partial(instance.execute, execution)
@@ -234,12 +234,7 @@ class SchedulerDriver:
         """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        decisions = scheduler.execute_staged(number, now)
-        for decision in decisions:
-            if type(decision) is Execute:
-                instance, execution = self._create_execution(decision, now)
-                instance.execute(execution)
-        self._carry_out([decision for decision in decisions if type(decision) is not Execute], now)
+        self._carry_out(scheduler.execute_staged(number, now), now, is_granted=True)
 
     def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
         """Return the execution of a batch, and the instance that will run it."""
