@@ -213,25 +213,14 @@ class EnsembleDriver:
         execution.call_when_measured(lambda: self._emit_executed(execution, failed), immediately=bool(failed))
 
     def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
-        request, now = execution.request, time.monotonic_ns()
-        gather, infer, scatter = execution.compute_ns
-        self._served.emit(
-            EnsembleExecuted(
-                now,
-                self._served.name,
-                self._served.version,
-                request.serial,
-                request.batch_size,
-                request.received_ns,
-                request.queued_ns,
-                execution.started_ns,
-                gather,
-                infer,
-                scatter,
-                failed,
-            )
+        request, served, now = execution.request, self._served, time.monotonic_ns()
+        times = request.received_ns, request.queued_ns, execution.started_ns
+        event = EnsembleExecuted(
+            now, served.name, served.version, request.serial, request.batch_size, *times, *execution.compute_ns, failed
         )
+        served.emit(event)
         if request.step is not None:  # this ensemble is a step of another ensemble
+            gather, infer, scatter = execution.compute_ns
             request.step.executed(0, gather, gather + infer, gather + infer + scatter)
 
 
