@@ -165,6 +165,7 @@ class DirectStrategy:
         return verdict
 
     def _advance(self, now: int, decisions: list[Decision]) -> None:
+        """Execute the ready slots if the instance is idle and their rule does not wait for others."""
         self.next_wake_ns = None
         if self._idle_since is None or self.paused:
             return
@@ -178,19 +179,7 @@ class DirectStrategy:
         rule = self.settings.rule_for(len(ready), waited)
         if rule == reasons.WAIT:
             self.next_wake_ns = now - waited + self.settings.max_queue_delay_ns
-        else:
-            self._execute(heads, ready, rule, waited, now, decisions)
-
-    def _execute(
-        self,
-        heads: list[Schedulable | None],
-        ready: list[Schedulable],
-        rule: str,
-        waited: int,
-        now: int,
-        decisions: list[Decision],
-    ) -> None:
-        assert self._idle_since is not None
+            return
         while heads[-1] is None:
             heads.pop()
         reference = ready[0].batch_key
