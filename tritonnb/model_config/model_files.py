@@ -191,20 +191,17 @@ def check_warmup_sample(sample: pb.ModelWarmup, directory: Path) -> None:
     InvalidArgumentError, InternalError
         If a shape is not fixed, or data is missing or too short.
     """
-    for name in sorted(sample.inputs):
-        if min(sample.inputs[name].dims, default=0) < 0:
+    inputs = sorted(sample.inputs.items())
+    for name, data in inputs:
+        if min(data.dims, default=0) < 0:
             raise InvalidArgumentError(
                 f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
             )
-    for name in sorted(sample.inputs):
-        _check_warmup_input(name, sample.inputs[name], directory)
-
-
-def _check_warmup_input(name: str, data: pb.ModelWarmup.Input, directory: Path) -> None:
-    choice = data.WhichOneof("input_data_type")
-    if choice is None:
-        raise InvalidArgumentError(
-            f"[request id: <id_unknown>] warmup setting expects input '{name}' to have input_data_type set"
-        )
-    if choice == "input_data_file" and (shortage := _shortage(data, "warmup", data.input_data_file, directory)):
-        raise InvalidArgumentError(f"[request id: <id_unknown>] {shortage}")
+    for name, data in inputs:
+        choice = data.WhichOneof("input_data_type")
+        if choice is None:
+            raise InvalidArgumentError(
+                f"[request id: <id_unknown>] warmup setting expects input '{name}' to have input_data_type set"
+            )
+        if choice == "input_data_file" and (shortage := _shortage(data, "warmup", data.input_data_file, directory)):
+            raise InvalidArgumentError(f"[request id: <id_unknown>] {shortage}")

@@ -134,12 +134,6 @@ class _Edits:
         ]
         self._replace(written, field, [entry for entry in entries if entry.key not in new], added)
 
-    def _replace(self, written: Value, field: FieldDescriptor, removed: list[Value], added: list[str]) -> None:
-        """Remove some values of a repeated field, and append others."""
-        self._remove_values(written.statements_of(field.name), removed)
-        if added:
-            self._append(written, field, removed, added)
-
     # --- removing ---------------------------------------------------------------------------------
 
     def _remove_values(self, statements: list[Statement], removed: list[Value]) -> None:
@@ -168,11 +162,15 @@ class _Edits:
 
     # --- adding -----------------------------------------------------------------------------------
 
-    def _append(self, written: Value, field: FieldDescriptor, removed: list[Value], literals: list[str]) -> None:
+    def _replace(self, written: Value, field: FieldDescriptor, removed: list[Value], added: list[str]) -> None:
+        """Remove some values of a repeated field, and append others."""
         statements = written.statements_of(field.name)
+        self._remove_values(statements, removed)
+        if not added:
+            return
         last = statements[-1] if statements else None
         if last is None or not last.in_list:
-            for literal in literals if last else [_in_list(literals)]:
+            for literal in added if last else [_in_list(added)]:
                 self._insert(written, f"{_introduction(field)}{literal}")
             return
         kept = [value for value in last.values if not any(value is other for other in removed)]
@@ -180,11 +178,11 @@ class _Edits:
             line = self._line_start(kept[-1].start)
             indent = self._text[line : kept[-1].start]
             comma = ", " if indent.strip() else f",\n{indent.decode()}"
-            self._put(kept[-1].end, kept[-1].end, "".join(f"{comma}{literal}" for literal in literals))
+            self._put(kept[-1].end, kept[-1].end, "".join(f"{comma}{literal}" for literal in added))
         elif last.values:  # the whole list is removed
-            self._insert(written, f"{_introduction(field)}{_in_list(literals)}")
+            self._insert(written, f"{_introduction(field)}{_in_list(added)}")
         else:
-            self._put(last.list_end - 1, last.list_end - 1, ", ".join(literals))
+            self._put(last.list_end - 1, last.list_end - 1, ", ".join(added))
 
     def _insert(self, written: Value, statement: str) -> None:
         """Insert a statement at the end of a message."""
