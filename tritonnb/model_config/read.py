@@ -149,10 +149,9 @@ def _is_wrapped(text: str) -> bool:
 
 def _parsed_json(text: str) -> ParsedJson:
     try:
-        value = read_json(text)
+        return read_json(text)
     except JsonSyntaxError as error:
         raise InvalidArgumentError(f"the configuration is not valid JSON: {error}") from None
-    return value
 
 
 def _from_message(config: Message) -> pb.ModelConfig:

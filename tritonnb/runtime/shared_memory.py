@@ -277,10 +277,9 @@ def _open(key: str) -> int:
     try:
         if _posixshmem is None:
             raise OSError
-        descriptor: int = _posixshmem.shm_open(key, os.O_RDWR, 0o600)
+        return int(_posixshmem.shm_open(key, os.O_RDWR, 0o600))
     except (OSError, ValueError):
         raise InternalError(f"Unable to open shared memory region: '{key}'") from None
-    return descriptor
 
 
 def _map(descriptor: int, offset: int, byte_size: int) -> mmap.mmap:
