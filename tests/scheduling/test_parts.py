@@ -45,7 +45,7 @@ def test_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_resp
     assert order.add_response("a", a1) == [("a", a1)]
     assert order.add_response("a", a2) == [("a", a2), ("b", b)]
     assert order.add_response("c", c) == [("c", c)]
-    assert len(order) == 0
+    assert order.add_response("c", b) == [("c", b)], "a request whose final response was sent is forgotten"
 
 
 def test_response_to_an_unknown_request_is_sent_immediately() -> None:

@@ -29,10 +29,6 @@ class ResponseOrder:
     def __init__(self) -> None:
         self._delayed: OrderedDict[Any, list[Any]] = OrderedDict()
 
-    def __len__(self) -> int:
-        """Return the number of requests whose final response has not been sent."""
-        return len(self._delayed)
-
     def add_request(self, request: Any) -> None:
         """Add a request that is sent to an instance, after all previous ones."""
         self._delayed[request] = []
