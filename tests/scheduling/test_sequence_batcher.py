@@ -196,7 +196,7 @@ def test_changed_number_of_slots_applies_when_no_slot_is_owned(slots: int) -> No
         scheduler.enqueue(Schedulable(name, correlation_id=name, flags=START), 2)
     scheduler.released(last, 3)
     scheduler.instance_idle(0, 3)
-    assert (scheduler.open_sequences, len(scheduler.table.backlog)) == (slots, 4 - slots)
+    assert (len(scheduler.table.idle), len(scheduler.table.backlog)) == (slots, 4 - slots)
     check_invariants(scheduler)
 
 

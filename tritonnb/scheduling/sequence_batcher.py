@@ -237,11 +237,6 @@ class SequenceBatcher:
         """Return the number of accepted requests in slots or in the backlog that are not running."""
         return self._depth
 
-    @property
-    def open_sequences(self) -> int:
-        """Number of sequences that have a slot and may get more requests."""
-        return len(self.table.idle)
-
     def response_order(self, instance: int) -> ResponseOrder | None:
         """Return the `ResponseOrder` of an instance; None if responses are sent directly."""
         return self._strategies[instance].response_order()

@@ -149,7 +149,7 @@ class ServedModel:
     def open_sequences(self) -> int:
         """The number of sequences that have a slot and have neither ended nor exceeded the maximum idle time."""
         sequences = self.driver.sequences
-        return 0 if sequences is None else sequences.open_sequences
+        return 0 if sequences is None else len(sequences.table.idle)
 
     def live_sequences(self) -> list[int | str]:
         """Return the correlation IDs of sequences that accept requests without START, in slots and in the backlog."""
