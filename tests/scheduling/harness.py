@@ -12,7 +12,7 @@ from tests.scheduling.invariants import check_invariants
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.slots import Sequence
+from tritonnb.scheduling.slots import SlotSequence
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 MS = 1_000_000
@@ -89,15 +89,15 @@ class Play:
         return {id: error for id, _, error in self.answers if error != "ok"}
 
 
-class Begun(dict[int | str, Sequence]):
+class Begun(dict[int | str, SlotSequence]):
     """The ``known`` sequences of a batcher's slot table; all that ever began are remembered."""
 
     def __init__(self, batcher: SequenceBatcher) -> None:
         super().__init__()
-        self.sequences: list[Sequence] = []
+        self.sequences: list[SlotSequence] = []
         batcher.table.known = self
 
-    def __setitem__(self, id: int | str, sequence: Sequence) -> None:
+    def __setitem__(self, id: int | str, sequence: SlotSequence) -> None:
         self.sequences.append(sequence)
         super().__setitem__(id, sequence)
 

@@ -27,8 +27,7 @@ from tritonnb.scheduling.sequence_strategies import (
     OldestStrategy,
     SequenceBatcherSettings,
 )
-from tritonnb.scheduling.slots import Sequence as SlotSequence
-from tritonnb.scheduling.slots import Slot
+from tritonnb.scheduling.slots import Slot, SlotSequence
 
 MAX_BATCH_SIZE = 3
 

@@ -9,7 +9,7 @@ from tests.scheduling.invariants import check_slots
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Refuse
 from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
-from tritonnb.scheduling.slots import FreeSlots, Sequence, Slot, SlotTable
+from tritonnb.scheduling.slots import FreeSlots, Slot, SlotSequence, SlotTable
 
 IDLE = 1000 * MS
 
@@ -21,13 +21,13 @@ def table_of(instances: int = 1, slots: int = 1) -> tuple[SlotTable, list[Slot]]
     return table, all_slots
 
 
-def begin(table: SlotTable, id: str, now_ms: int, timeout_ms: int = 0, flags: int = START) -> Sequence:
+def begin(table: SlotTable, id: str, now_ms: int, timeout_ms: int = 0, flags: int = START) -> SlotSequence:
     sequence = table.begin_sequence(id, now_ms * MS)
     more(table, sequence, now_ms, timeout_ms, flags)
     return sequence
 
 
-def more(table: SlotTable, sequence: Sequence, now_ms: int, timeout_ms: int = 0, flags: int = 0) -> Schedulable:
+def more(table: SlotTable, sequence: SlotSequence, now_ms: int, timeout_ms: int = 0, flags: int = 0) -> Schedulable:
     request = Schedulable(f"{sequence.id}", timeout_us=timeout_ms * 1000, flags=flags)
     request.queued_ns = now_ms * MS
     table.append(sequence, request, now_ms * MS)

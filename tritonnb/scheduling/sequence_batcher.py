@@ -38,8 +38,7 @@ from tritonnb.scheduling.sequence_strategies import (
     OldestStrategy,
     SequenceBatcherSettings,
 )
-from tritonnb.scheduling.slots import Sequence as SlotSequence
-from tritonnb.scheduling.slots import SlotTable
+from tritonnb.scheduling.slots import SlotSequence, SlotTable
 
 
 class SequenceBatcher:

@@ -23,7 +23,7 @@ from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
 
 
 @dataclass(eq=False, slots=True)
-class Sequence:
+class SlotSequence:
     """The requests with one correlation ID, in order.
 
     Attributes
@@ -60,7 +60,7 @@ class Slot:
 
     instance: int
     index: int
-    sequence: Sequence | None = None
+    sequence: SlotSequence | None = None
     in_flight: Schedulable | None = None
 
 
@@ -138,9 +138,9 @@ class SlotTable:
         Sequences that may get more requests, by ID.
     backlog : OrderedDict
         Sequences without a slot, in order.
-    idle : Deadlines of Sequence
+    idle : Deadlines of SlotSequence
         When each known sequence in a slot has been idle for too long; does not apply to the backlog.
-    expiring : Deadlines of Sequence
+    expiring : Deadlines of SlotSequence
         When sequences in the backlog time out.
     retired : set of int
         Instances whose slots get no new sequences.
@@ -148,10 +148,10 @@ class SlotTable:
 
     def __init__(self, max_sequence_idle_ns: int) -> None:
         self.max_sequence_idle_ns = max_sequence_idle_ns
-        self.known: dict[int | str, Sequence] = {}
-        self.backlog: OrderedDict[Sequence, None] = OrderedDict()
-        self.idle: Deadlines[Sequence] = Deadlines()
-        self.expiring: Deadlines[Sequence] = Deadlines()
+        self.known: dict[int | str, SlotSequence] = {}
+        self.backlog: OrderedDict[SlotSequence, None] = OrderedDict()
+        self.idle: Deadlines[SlotSequence] = Deadlines()
+        self.expiring: Deadlines[SlotSequence] = Deadlines()
         self._free = FreeSlots()
         self.retired: set[int] = set()
 
@@ -173,16 +173,16 @@ class SlotTable:
             if slot.instance != instance:
                 self._free.push(slot)
 
-    def begin_sequence(self, id: int | str, now: int) -> Sequence:
+    def begin_sequence(self, id: int | str, now: int) -> SlotSequence:
         """Start a sequence, in a slot or in the backlog."""
-        sequence = self.known[id] = Sequence(id, now)
+        sequence = self.known[id] = SlotSequence(id, now)
         if self._free:
             self._own(self._free.pop(), sequence)
         else:
             self.backlog[sequence] = None
         return sequence
 
-    def append(self, sequence: Sequence, request: Schedulable, now: int) -> None:
+    def append(self, sequence: SlotSequence, request: Schedulable, now: int) -> None:
         """Add a request to a sequence."""
         sequence.waiting.append(request)
         sequence.seen_ns = now
@@ -196,7 +196,7 @@ class SlotTable:
         if request.flags & SEQUENCE_END:
             self.forget(sequence)
 
-    def forget(self, sequence: Sequence) -> None:
+    def forget(self, sequence: SlotSequence) -> None:
         """Accept no more requests for a sequence; its ID can be used again."""
         if self.known.get(sequence.id) is sequence:
             del self.known[sequence.id]
@@ -240,7 +240,7 @@ class SlotTable:
             self.abandon(sequence, now, decisions)
         self._free.push(slot)
 
-    def abandon(self, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
+    def abandon(self, sequence: SlotSequence, now: int, decisions: list[Decision]) -> None:
         """Remove a sequence and cancel its waiting requests."""
         self.forget(sequence)
         self.leave_backlog(sequence)
@@ -250,7 +250,7 @@ class SlotTable:
             decisions.append(Refuse(request, CancelledError(""), "CANCELED", reason))
         sequence.waiting.clear()
 
-    def leave_backlog(self, sequence: Sequence) -> None:
+    def leave_backlog(self, sequence: SlotSequence) -> None:
         """Remove a sequence from the backlog, if it is there."""
         self.backlog.pop(sequence, None)
         self.expiring.forget(sequence)
@@ -278,11 +278,11 @@ class SlotTable:
         ]
         return owners, [sequence.id for sequence in self.backlog]
 
-    def _promote(self, slot: Slot, sequence: Sequence) -> None:
+    def _promote(self, slot: Slot, sequence: SlotSequence) -> None:
         self.leave_backlog(sequence)
         self._own(slot, sequence)
 
-    def _own(self, slot: Slot, sequence: Sequence) -> None:
+    def _own(self, slot: Slot, sequence: SlotSequence) -> None:
         slot.sequence, sequence.slot = sequence, slot
         if self.known.get(sequence.id) is sequence:
             # Time in the backlog counts: a sequence that was idle for too long there is closed immediately.
