@@ -167,7 +167,7 @@ def test_torchscript_model_without_a_configuration_is_refused(server: Server, tm
 def test_handle_explains_why_its_model_is_not_ready(server: Server) -> None:
     model = server.load("m")
     model.unload()
-    server.run(server.engine._repository._unloader.wait_until_closed())
+    server.run(server.engine.table.wait_until_closed())
     assert repr(model) == "model 'm' (not ready: unloaded)"
 
 
