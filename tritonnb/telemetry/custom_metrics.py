@@ -153,7 +153,7 @@ class CustomMetric:
         UnsupportedError
             For a histogram.
         """
-        self._refuse(MetricKind.HISTOGRAM, "does not support Value")
+        self._require_kind("Value", MetricKind.COUNTER, MetricKind.GAUGE)
         return self._value
 
     def increment(self, amount: float) -> None:
@@ -164,7 +164,7 @@ class CustomMetric:
         InvalidArgumentError, UnsupportedError
             If the amount is invalid, or for a histogram.
         """
-        self._refuse(MetricKind.HISTOGRAM, "does not support Increment")
+        self._require_kind("Increment", MetricKind.COUNTER, MetricKind.GAUGE)
         if self.kind is MetricKind.COUNTER and amount < 0:
             raise InvalidArgumentError(
                 "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
@@ -180,8 +180,7 @@ class CustomMetric:
         UnsupportedError
             For other kinds.
         """
-        self._refuse(MetricKind.COUNTER, "does not support Set")
-        self._refuse(MetricKind.HISTOGRAM, "does not support Set")
+        self._require_kind("Set", MetricKind.GAUGE)
         with self._lock:
             self._value = float(value)
 
@@ -193,8 +192,7 @@ class CustomMetric:
         UnsupportedError
             For other kinds.
         """
-        self._refuse(MetricKind.COUNTER, "does not support Observe")
-        self._refuse(MetricKind.GAUGE, "does not support Observe")
+        self._require_kind("Observe", MetricKind.HISTOGRAM)
         with self._lock:
             self._histogram.observe(value)
 
@@ -204,6 +202,6 @@ class CustomMetric:
             return MetricSample(self.labels, self._histogram.sum, tuple(self._histogram.buckets()))
         return MetricSample(self.labels, self._value)
 
-    def _refuse(self, kind: MetricKind, what: str) -> None:
-        if self.kind is kind:
-            raise UnsupportedError(f"TRITONSERVER_METRIC_KIND_{kind.name} {what}")
+    def _require_kind(self, operation: str, *kinds: MetricKind) -> None:
+        if self.kind not in kinds:
+            raise UnsupportedError(f"TRITONSERVER_METRIC_KIND_{self.kind.name} does not support {operation}")
