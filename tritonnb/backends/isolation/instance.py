@@ -19,9 +19,10 @@ from tritonnb.backends.isolation.codec import (
     encode_request,
     unpack,
 )
-from tritonnb.backends.isolation.launch import Launch, context_command
+from tritonnb.backends.isolation.launch import context_command, open_command, read_limits
 from tritonnb.backends.isolation.model_calls import not_healthy
 from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
+from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.ownership import read_only_view
@@ -81,20 +82,21 @@ class IsolatedInstance(BackendModelInstance):
 
     Parameters
     ----------
-    launch : Launch
+    location : BackendLocation
     context : ModelContext
     spec : InstanceSpec
-    child : ChildProcess, optional
+    child : ChildProcess or None
         One in which the backend has been opened.
     """
 
     def __init__(
-        self, launch: Launch, context: ModelContext, spec: InstanceSpec, child: ChildProcess | None = None
+        self, location: BackendLocation, context: ModelContext, spec: InstanceSpec, child: ChildProcess | None
     ) -> None:
         self._opened = child
-        self._launch = launch
+        self._location = location
         self._context = context
         self._spec = spec
+        self._timeout_s, _ = read_limits(context)
         self._is_stateful = context.config.HasField("sequence_batching")
         self._has_check = False
         self._child: ChildProcess | None = None
@@ -106,10 +108,6 @@ class IsolatedInstance(BackendModelInstance):
         self._lost: Callable[[InstanceLostError], None] = lambda error: None
 
     # --- the contract -------------------------------------------------------------------------
-
-    def initialize(self) -> None:
-        """Start the process, and initialise the model in it."""
-        self._start()
 
     def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
         """Report the end of the process between executions."""
@@ -185,7 +183,7 @@ class IsolatedInstance(BackendModelInstance):
                 ["execute", execution.number, execution.size, requests],
                 packer,
                 self._inputs,
-                self._launch.timeout_s,
+                self._timeout_s,
             )
         except TritonError:
             child.model_calls.current = None
@@ -234,31 +232,29 @@ class IsolatedInstance(BackendModelInstance):
 
     # --- the process --------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start the process and initialise the model.
+    def initialize(self) -> None:
+        """Start the process, and initialise the model in it.
 
         Raises
         ------
         TritonError
             If that fails; the process has ended.
         """
-        child, self._opened = self._opened, None
+        opened, self._opened = self._opened, None
+        child = opened or ChildProcess(self._spec.name, self._context.server)
         try:
-            if child is None:
-                child = ChildProcess(self._spec.name, self._context.server)
-                child.run(self._launch.open_command())
+            if opened is None:
+                child.run(open_command(self._location, self._context))
             child.model_calls.name = self._spec.name
             spec = dataclasses.astuple(dataclasses.replace(self._spec, resources=()))  # backends do not read them
             command = context_command("initialize", self._context, spec)
             _, self.error_responses_fail, self._has_check, usage = child.run(command).header
-        except BaseException as error:
-            end = ""
-            if child is not None:
-                end = child.describe_end() if isinstance(error, ProcessEndedError) else ""
-                child.close()
-            if end:
-                hint = f"its process ended while it was initialised: {end}"
-                raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
+        except ProcessEndedError:
+            hint = f"its process ended while it was initialised: {child.describe_end()}"
+            child.close()
+            raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
+        except BaseException:
+            child.close()
             raise
         child.ended = functools.partial(self._ended, child)
         self._inputs.close()
@@ -269,7 +265,7 @@ class IsolatedInstance(BackendModelInstance):
 
     def _try_to_start(self) -> None:
         try:
-            self._start()
+            self.initialize()
         except TritonError as error:
             self._backoff.failed()
             logger.error("instance '%s' could not be started again: %s", self._spec.name, error)
