@@ -20,7 +20,7 @@ from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstan
 from tritonnb.backends.execution import FailureLog
 from tritonnb.backends.isolation.channel import Channel, Message
 from tritonnb.backends.isolation.child.execution import ChildExecution
-from tritonnb.backends.isolation.child.server import ChildServerCalls, Outbox, forward_logs
+from tritonnb.backends.isolation.child.server import ChildServerCalls, forward_logs
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, encode_error, encode_response
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError, TritonError
@@ -80,8 +80,7 @@ class Child:
     """
 
     def __init__(self, work: Channel, calls: Channel) -> None:
-        self._outbox = Outbox(work, calls)
-        self._server = ChildServerCalls(self._outbox)
+        self._server = ChildServerCalls(work, calls)
         self._output = SharedOutput()
         self._backend: Backend
         self._model: BackendModel
@@ -103,14 +102,14 @@ class Child:
     def run(self) -> None:
         """Run the commands of the server, the last of which is ``finalize``."""
         threading.Thread(target=self._read_calls, name="tritonnb calls", daemon=True).start()
-        outbox = self._outbox
+        server = self._server
         kind = ""
         while kind != "finalize":
-            message = outbox.work.receive()
+            message = server.work.receive()
             if message is None:
                 os._exit(1)
             kind = message.header[0]
-            outbox.runs_command = True
+            server.runs_command = True
             try:
                 self._commands[kind](message)
             except ConnectionError:
@@ -125,7 +124,7 @@ class Child:
         """Create the backend."""
         _, path, location, settings, levels, memory_bytes = message.header
         sys.path[:] = path
-        forward_logs(self._outbox, levels)
+        forward_logs(self._server, levels)
         if memory_bytes is not None:
             # Allocations beyond it raise MemoryError.
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -193,21 +192,21 @@ class Child:
 
     def _return(self, values: list[Any], packer: Packer | None = None) -> None:
         """Send the result of a command; later messages of the model belong to no command."""
-        self._outbox.runs_command = False
+        self._server.runs_command = False
         try:
-            (packer or Packer()).send(self._outbox.work, ["returned", *values], self._output)
+            (packer or Packer()).send(self._server.work, ["returned", *values], self._output)
         except InternalError as error:  # there is not enough memory for the tensors
             self._raised(error)
 
     def _raised(self, error: TritonError) -> None:
-        self._outbox.runs_command = False
-        self._outbox.work.send(["raised", encode_error(error)])
+        self._server.runs_command = False
+        self._server.work.send(["raised", encode_error(error)])
 
     # --- everything else ----------------------------------------------------------------------
 
     def _send_response(self, number: int, index: int, _: InferRequest, response: InferResponse) -> None:
         packer = Packer()
-        self._outbox.send(["respond", number, index, encode_response(response, packer)], packer)
+        self._server.send(["respond", number, index, encode_response(response, packer)], packer)
         if response.final:
             self._requests.pop((number, index), None)
 
@@ -224,14 +223,14 @@ class Child:
                 self._cancelled.discard(key)
 
     def _read_calls(self) -> None:
-        calls = self._outbox.calls
+        calls = self._server.calls
         while (message := calls.receive()) is not None:
             kind, *arguments = message.header
             if kind == "response":
                 number, response, was_accepted = arguments
                 self._server.receive(number, response, was_accepted, message.payload)
             elif kind == "reply":
-                self._outbox.settle(*arguments)
+                self._server.settle(*arguments)
             elif kind == "cancelled":
                 self._cancelled.add((arguments[0], arguments[1]))  # first, since the batch may begin now
                 self._cancel((arguments[0], arguments[1]))
@@ -246,7 +245,7 @@ class Child:
                 self._check()
         except Exception as raised:
             error = _to_triton_error(raised)
-        self._outbox.send(["ready", number, None if error is None else encode_error(error)])
+        self._server.send(["ready", number, None if error is None else encode_error(error)])
 
 
 def _to_triton_error(error: Exception) -> TritonError:
