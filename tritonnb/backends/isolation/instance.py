@@ -11,14 +11,7 @@ from collections.abc import Callable
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.isolation.codec import (
-    Packer,
-    SharedOutput,
-    decode_error,
-    decode_response,
-    encode_request,
-    unpack,
-)
+from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.launch import context_command, open_command, read_limits
 from tritonnb.backends.isolation.model_calls import not_healthy
 from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
@@ -100,7 +93,7 @@ class IsolatedInstance(BackendModelInstance):
         self._is_stateful = context.config.HasField("sequence_batching")
         self._has_check = False
         self._child: ChildProcess | None = None
-        self._inputs = SharedOutput()
+        self._inputs = codec.SharedOutput()
         self._backoff = Backoff()
         self._lock = threading.Lock()
         self._is_executing = False
@@ -175,10 +168,10 @@ class IsolatedInstance(BackendModelInstance):
     # --- executions ---------------------------------------------------------------------------
 
     def _execute(self, child: ChildProcess, execution: Execution) -> None:
-        packer = Packer()
+        packer = codec.Packer()
         child.model_calls.current = execution  # from now on cancellations are passed on
         try:
-            requests = [encode_request(request, packer) for request in execution.requests]
+            requests = [codec.encode_request(request, packer) for request in execution.requests]
             message = child.run(
                 ["execute", execution.number, execution.size, requests],
                 packer,
@@ -192,7 +185,7 @@ class IsolatedInstance(BackendModelInstance):
         copy = message.region is not None
         for index, encoded in enumerate(responses):
             if encoded is not None:
-                execution.responses[index] = decode_response(encoded, message.payload, copy=copy)
+                execution.responses[index] = codec.decode_response(encoded, message.payload, copy=copy)
         execution.rescheduled.update(rescheduled)
         exec_start_ns, execution.compute_start_ns, execution.compute_end_ns, exec_end_ns = times
         if exec_end_ns:  # the backend has measured the execution itself
@@ -201,12 +194,12 @@ class IsolatedInstance(BackendModelInstance):
         for index, place in updates:
             states = execution.requests[index].states
             if states is not None:
-                states.update(place[0], read_only_view(unpack(place, message.payload, copy=copy).array))
+                states.update(place[0], read_only_view(codec.unpack(place, message.payload, copy=copy).array))
         if keeps_inputs:
             self._inputs.close()
         child.model_calls.keep_senders(execution, senders, error is not None)
         if error is not None:
-            raise decode_error(error)
+            raise codec.decode_error(error)
 
     def _require_child(self) -> ChildProcess:
         """Return the process, started again if it ended; raises Triton's error if that is not possible."""

@@ -16,15 +16,8 @@ import numpy.typing as npt
 
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.execution import Execution, ResponseSender
+from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.channel import Channel, Header, Message
-from tritonnb.backends.isolation.codec import (
-    Packer,
-    decode_request,
-    decode_response,
-    encode_error,
-    encode_response,
-    settle,
-)
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, MetricKind
@@ -173,15 +166,15 @@ class ChildCalls:
         try:
             value = self._questions[kind](*arguments)
         except TritonError as raised:
-            error = encode_error(raised)
+            error = codec.encode_error(raised)
         except Exception as raised:
-            error = encode_error(InternalError(f"{type(raised).__name__}: {raised}"))
+            error = codec.encode_error(InternalError(f"{type(raised).__name__}: {raised}"))
         self._post(["reply", number, value, error])
 
     def _send_response(self, number: int, response: InferResponse, was_accepted: bool) -> None:
-        packer = Packer()
+        packer = codec.Packer()
         try:
-            packer.send(self._calls, ["response", number, encode_response(response, packer), was_accepted])
+            packer.send(self._calls, ["response", number, codec.encode_response(response, packer), was_accepted])
         except InternalError as error:  # there is not enough memory for the tensors
             self._send_response(number, InferResponse(error=error, final=response.final), was_accepted)
 
@@ -194,7 +187,7 @@ class ChildCalls:
             accepted = request.accepted_by is not None
             self._outgoing.put(functools.partial(self._send_response, number, response, accepted))
 
-        request, _ = decode_request(encoded, payload, respond)
+        request, _ = codec.decode_request(encoded, payload, respond)
         request.serial = 0
         self._sent[number] = request
         causes = [known for _, known in self._requests() if known.serial == serial] if serial else []
@@ -213,14 +206,14 @@ class ChildCalls:
             sender, _ = self._senders[number, index]
         else:
             return
-        response = decode_response(encoded, payload, copy=False)
+        response = codec.decode_response(encoded, payload, copy=False)
         if response.final:
             self._senders.pop((number, index), None)
         if not sender.closed:
             sender.send(response)
 
     def _ready(self, number: int, error: list[Any] | None) -> None:
-        settle(self._checks.pop(number), None, error)
+        codec.settle(self._checks.pop(number), None, error)
 
     # --- logs and metrics ---------------------------------------------------------------------
 
