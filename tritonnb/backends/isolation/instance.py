@@ -172,12 +172,8 @@ class IsolatedInstance(BackendModelInstance):
         child.model_calls.current = execution  # from now on cancellations are passed on
         try:
             requests = [codec.encode_request(request, packer) for request in execution.requests]
-            message = child.run(
-                ["execute", execution.number, execution.size, requests],
-                packer,
-                self._inputs,
-                self._timeout_s,
-            )
+            command = ["execute", execution.number, execution.size, requests]
+            message = child.run(command, packer, self._inputs, self._timeout_s)
         except TritonError:
             child.model_calls.current = None
             raise
