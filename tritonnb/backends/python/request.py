@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
 from tritonnb.backends.execution import ResponseSender
-from tritonnb.backends.python.calls import BlsCall, RequestInputs, ResponseIterator
+from tritonnb.backends.python.calls import BlsCall
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, check_types
-from tritonnb.backends.python.tensor import Tensor, decode_text
+from tritonnb.backends.python.tensor import Tensor, decode_text, to_core_tensor
 from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -84,7 +84,7 @@ class InferenceRequest:
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    __slots__ = ("_cause", "_outputs", "_request", "_sender", "_tensors", "release_flags")
+    __slots__ = ("_cause", "_inputs", "_outputs", "_request", "_sender", "_tensors", "release_flags")
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class InferenceRequest:
             )
         self._request = InferRequest(
             decode_text(model_name),
-            RequestInputs(inputs),
+            {tensor.name(): to_core_tensor(tensor) for tensor in inputs},
             discard_response,
             model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
             id=decode_text(request_id),
@@ -138,6 +138,7 @@ class InferenceRequest:
             correlation_id=correlation_id,
             flags=_integer("flags", flags, _FLAGS),
         )
+        self._inputs: Sequence[Tensor] | None = inputs
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
         self._sender: Callable[[], ResponseSender] | None = None
@@ -150,6 +151,7 @@ class InferenceRequest:
         """Return a request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
         received._request = request
+        received._inputs = None
         received._tensors = {}
         received._outputs = outputs
         received._sender = sender
@@ -162,8 +164,8 @@ class InferenceRequest:
     @overload
     def exec(self, decoupled: Literal[False] = False) -> InferenceResponse: ...
     @overload
-    def exec(self, decoupled: Literal[True]) -> ResponseIterator: ...
-    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+    def exec(self, decoupled: Literal[True]) -> BlsCall: ...
+    def exec(self, decoupled: bool = False) -> InferenceResponse | BlsCall:
         """Send the request and wait for the response.
 
         Parameters
@@ -173,13 +175,13 @@ class InferenceRequest:
         """
         call = self._call(decoupled)
         first = call.wait(0)
-        return ResponseIterator(call) if decoupled else first
+        return call if decoupled else first
 
-    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | BlsCall:
         """Like `exec`, for ``async def execute``: other requests can be sent before the response is received."""
         call = self._call(decoupled)
         first = await call.wait_async()
-        return ResponseIterator(call) if decoupled else first
+        return call if decoupled else first
 
     def _call(self, decoupled: bool) -> BlsCall:
         binding = self._binding or current_binding()
@@ -189,17 +191,16 @@ class InferenceRequest:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
         if binding.process != os.getpid():  # a forked process has no server
             raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
-        return BlsCall(self._request, binding, decoupled, self._cause)
+        return BlsCall(self._request, self._inputs or (), binding, decoupled, self._cause)
 
     # --- contents -----------------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:
         """Return the inputs, including the controls and states of the sequence batcher."""
-        inputs = self._request.inputs
-        if isinstance(inputs, RequestInputs):
-            return list(inputs.tensors)
+        if self._inputs is not None:
+            return list(self._inputs)
         states = () if self._request.states is None else self._request.states.inputs
-        tensors = map(self.input, (*inputs, *states))
+        tensors = map(self.input, (*self._request.inputs, *states))
         return [tensor for tensor in tensors if tensor is not None]
 
     def input(self, name: str) -> Tensor | None:
