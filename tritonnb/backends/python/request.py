@@ -12,13 +12,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
-from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python.calls import BlsCall
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, check_types
 from tritonnb.backends.python.tensor import Tensor, decode_text, to_core_tensor
-from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -59,6 +58,10 @@ class InferenceTrace:
         return None
 
 
+#: Returns the function that sends the responses to a request.
+_SendFunction = Callable[[], Callable[[InferResponse], None]]
+
+
 class InferenceRequest:
     """A request to a model.
 
@@ -84,7 +87,7 @@ class InferenceRequest:
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    __slots__ = ("_cause", "_inputs", "_outputs", "_request", "_sender", "_tensors", "release_flags")
+    __slots__ = ("_cause", "_inputs", "_outputs", "_request", "_send_function", "_tensors", "release_flags")
 
     def __init__(
         self,
@@ -141,12 +144,12 @@ class InferenceRequest:
         self._inputs: Sequence[Tensor] | None = inputs
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
-        self._sender: Callable[[], ResponseSender] | None = None
+        self._send_function: _SendFunction | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
     def received(
-        cls, request: InferRequest, outputs: tuple[str, ...], sender: Callable[[], ResponseSender]
+        cls, request: InferRequest, outputs: tuple[str, ...], send_function: _SendFunction
     ) -> InferenceRequest:
         """Return a request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
@@ -154,7 +157,7 @@ class InferenceRequest:
         received._inputs = None
         received._tensors = {}
         received._outputs = outputs
-        received._sender = sender
+        received._send_function = send_function
         received._cause = None
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
@@ -270,11 +273,11 @@ class InferenceRequest:
 
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the request's response sender. A model that is not decoupled sends one response, or returns it."""
-        if self._sender is None:
+        if self._send_function is None:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
             )
-        return InferenceResponseSender(self._sender(), self._request, self._outputs)
+        return InferenceResponseSender(self._send_function(), self._request, self._outputs)
 
 
 _FLAGS = range(2**32)
