@@ -70,8 +70,8 @@ class Pt2Model(BackendModel):
         self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
         self._share = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
         self._shared: dict[int, Any] = {}
-
-        _check_datatypes(context.config)
+        for kind, name, datatype, _ in configured_datatypes(context.config):
+            check_has_dtype(context.config, kind, name, datatype)
 
     def load(self, device_index: int) -> Any:
         """Load the archive on a device, -1 for the CPU; instances share it with ``ENABLE_WEIGHT_SHARING``."""
@@ -98,7 +98,6 @@ class Pt2Instance(BackendModelInstance):
     def __init__(self, model: Pt2Model, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-
         cuda = spec.kind == "KIND_GPU"
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
         self._place = ("GPU", spec.device_id) if cuda else CPU
@@ -220,17 +219,25 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     return positions
 
 
-def _check_datatypes(config: pb.ModelConfig) -> None:
-    for kind, tensors in (
-        ("input", config.input),
-        ("output", config.output),
-        ("state", config.sequence_batching.state),
-    ):
+def configured_datatypes(config: pb.ModelConfig) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield the kind, the name, the datatype and the message of each input, output and state in a configuration."""
+    kinds = {"input": config.input, "output": config.output, "state": config.sequence_batching.state}
+    for kind, tensors in kinds.items():
         for tensor in tensors:
             name = tensor.output_name if kind == "state" else tensor.name
-            datatype = BY_NUMBER.get(tensor.data_type, INVALID).config_name
-            if datatype not in DTYPES:
-                raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
+            yield kind, name, BY_NUMBER.get(tensor.data_type, INVALID).config_name, tensor
+
+
+def check_has_dtype(config: pb.ModelConfig, kind: str, name: str, datatype: str) -> None:
+    """Check that tensors of PyTorch can have the datatype of a configured tensor.
+
+    Raises
+    ------
+    InternalError
+        If they cannot.
+    """
+    if datatype not in DTYPES:
+        raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
 
 
 # --- the check of a program -----------------------------------------------------------------------
