@@ -1,4 +1,4 @@
-"""Native backends: models that a shared library ``libtriton_<name>.so`` runs, and the threads that wait for its events."""
+"""Native backends: models that a shared library ``libtriton_<name>.so`` runs, and the threads for its events."""
 
 from __future__ import annotations
 

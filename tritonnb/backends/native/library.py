@@ -181,7 +181,7 @@ def shim_path() -> Path:
             build.compile_shim(path)
         except build.CompileError as error:
             raise UnsupportedError(
-                f"C++ backends (libtriton_<name>.so) need a part of tritonnb that is written in C++: {error.output}",
+                f"C++ backends (libtriton_<name>.so) need a part of tritonnb that is written in C++: {error}",
                 hint="install g++, or a wheel of tritonnb that was built with a compiler",
             ) from None
     return path
