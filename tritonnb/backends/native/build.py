@@ -30,7 +30,7 @@ class CompileError(Exception):
 def find_compiler() -> str | None:
     """Return the C++ compiler: ``$CXX``, or the first one that is installed; None if there is none."""
     names = filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++"))
-    return next(filter(shutil.which, names), None)
+    return next((name for name in names if shutil.which(name)), None)
 
 
 def extra_flags() -> list[str]:
