@@ -12,22 +12,13 @@ from typing import Any
 import numpy.typing as npt
 import openvino as ov
 
+from tritonnb.backends import openvino_model
 from tritonnb.backends.batching import append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import complete_config
-from tritonnb.backends.openvino_model import (
-    OpenVinoOptions,
-    check_device_properties,
-    device_properties,
-    has_batch_layout,
-    model_tensor,
-    openvino_error,
-    prepare_model,
-    read_model,
-)
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
@@ -40,12 +31,12 @@ class OpenVinoBackend(Backend):
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching if the layouts of all tensors in the file name a batch dimension."""
         config = context.config
-        model = read_model(ov.Core(), context)
-        has_batch = has_batch_layout(model)
+        model = openvino_model.read_model(ov.Core(), context)
+        has_batch = openvino_model.has_batch_layout(model)
         complete_config(
             config,
-            map(model_tensor, model.inputs),
-            map(model_tensor, model.outputs),
+            map(openvino_model.model_tensor, model.inputs),
+            map(openvino_model.model_tensor, model.outputs),
             # Many models have no layouts: with a configured max_batch_size they batch nevertheless.
             batching=has_batch or config.max_batch_size > 0,
             default_max_batch_size=max(1, context.default_max_batch_size),
@@ -66,17 +57,17 @@ class OpenVinoModel(BackendModel):
         """Read the file, check the configuration against it, and compile it."""
         context = self.context
         self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
-        self.options = OpenVinoOptions(context)
+        self.options = openvino_model.OpenVinoOptions(context)
         _check_config(context)
-        properties = device_properties(context)
         core = ov.Core()
         with memory_growth(CPU) as self.memory:
             if self.options.extension:
-                with openvino_error(" loading custom CPU extensions"):
+                with openvino_model.errors_in(" loading custom CPU extensions"):
                     core.add_extension(self.options.extension)
-            model = prepare_model(read_model(core, context), context, self.tensors.spec, self.options)
-            with openvino_error("loading model"):
-                check_device_properties(core, context, self.options.device, properties)
+            model = openvino_model.read_model(core, context)
+            model = openvino_model.prepare_model(model, context, self.tensors.spec, self.options)
+            with openvino_model.errors_in("loading model"):
+                properties = openvino_model.device_properties(core, context, self.options.device)
                 self.compiled = core.compile_model(model, self.options.device, properties)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
@@ -99,13 +90,12 @@ class OpenVinoInstance(BackendModelInstance):
 
     def __init__(self, model: OpenVinoModel) -> None:
         self._model = model
-        self._options = model.options
         self._max_batch_size = model.tensors.spec.max_batch_size
         self._has_fixed_batch_size = self._max_batch_size > 0 and model.compiled.input(0).partial_shape[0].is_static
 
     def initialize(self) -> None:
         """Create the infer request."""
-        with openvino_error("creating infer request object"):
+        with openvino_model.errors_in("creating infer request object"):
             self._request = self._model.compiled.create_infer_request()
         self.memory, self._model.memory = self._model.memory, {CPU: 0}  # the first instance reports it
 
@@ -116,7 +106,7 @@ class OpenVinoInstance(BackendModelInstance):
         gathered = tensors.gather(execution, tensors.spec.inputs)
         feeds = {name: append_zeros(array, padding) for name, array in gathered.items()}
         execution.compute_started()
-        with openvino_error("running inference"):
+        with openvino_model.errors_in("running inference"):
             # Without copies: the arrays live until the responses have been copied.
             self._request.infer(feeds, share_inputs=True, share_outputs=True)
         execution.compute_ended()
@@ -131,7 +121,7 @@ class OpenVinoInstance(BackendModelInstance):
         missing = self._max_batch_size - rows
         if not self._max_batch_size or not missing:
             return 0
-        if self._options.batch_padding:
+        if self._model.options.batch_padding:
             return missing
         if self._has_fixed_batch_size:
             raise InternalError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import openvino as ov
@@ -66,13 +66,15 @@ _DEVICE_PARAMETERS = {
 }
 
 
-def device_properties(context: ModelContext) -> dict[str, Any]:
+def device_properties(core: ov.Core, context: ModelContext, device: str) -> dict[str, Any]:
     """Return the parameters of a model that are properties of its device.
 
     Raises
     ------
     InvalidArgumentError
         If one has an invalid value.
+    UnsupportedError
+        If the device lacks one of them: devices of different versions of OpenVINO have different ones.
     """
     properties: dict[str, Any] = {}
     for name, (pattern, expected) in _DEVICE_PARAMETERS.items():
@@ -85,17 +87,6 @@ def device_properties(context: ModelContext) -> dict[str, Any]:
             properties["INFERENCE_PRECISION_HINT"] = "bf16"
         else:
             properties[name] = int(value) if name.endswith("_THREADS") else value
-    return properties
-
-
-def check_device_properties(core: ov.Core, context: ModelContext, device: str, properties: Mapping[str, Any]) -> None:
-    """Check that a device has the properties; devices of different versions of OpenVINO have different ones.
-
-    Raises
-    ------
-    UnsupportedError
-        If the device lacks one of them.
-    """
     supported = core.get_property(device, "SUPPORTED_PROPERTIES")
     for name in properties:
         if name not in supported:
@@ -103,10 +94,11 @@ def check_device_properties(core: ov.Core, context: ModelContext, device: str, p
                 f"model '{context.name}': parameter '{name}' expected a property of device {device}, which in OpenVINO "
                 f"{ov.__version__.partition('-')[0]} has none of that name; remove the parameter"
             )
+    return properties
 
 
 @contextlib.contextmanager
-def openvino_error(activity: str) -> Iterator[None]:
+def errors_in(activity: str) -> Iterator[None]:
     """Convert exceptions of OpenVINO, which are a `RuntimeError`, to Triton's error."""
     try:
         yield
@@ -126,7 +118,7 @@ def read_model(core: ov.Core, context: ModelContext) -> ov.Model:
         If OpenVINO cannot read it.
     """
     path = find_model_file(context, MODEL_FILE, may_be_directory=True, error=UnavailableError)
-    with openvino_error(f"reading model '{path}'"):
+    with errors_in(f"reading model '{path}'"):
         return core.read_model(path)
 
 
@@ -251,16 +243,16 @@ def _convert(model: ov.Model, spec: ModelSpec) -> ov.Model:
     processor = ov.preprocess.PrePostProcessor(model)
     for tensors, find in ((spec.inputs, processor.input), (spec.outputs, processor.output)):
         for name, tensor in tensors.items():
-            with openvino_error(f"setting precision for {name}"):
+            with errors_in(f"setting precision for {name}"):
                 find(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
-    with openvino_error("apply model input preprocessing"):
+    with errors_in("apply model input preprocessing"):
         return processor.build()
 
 
 def _reshape(model: ov.Model, spec: ModelSpec) -> None:
     batch = [-1] if spec.max_batch_size else []
     shapes = {name: ov.PartialShape([*batch, *tensor.backend_dims]) for name, tensor in spec.inputs.items()}
-    with openvino_error(f"setting shape for {', '.join(shapes)}"):
+    with errors_in(f"setting shape for {', '.join(shapes)}"):
         model.reshape(shapes)
 
 
@@ -270,9 +262,9 @@ def _set_batch_size(model: ov.Model, spec: ModelSpec, options: OpenVinoOptions) 
     It is fixed, too, if operations of the model fix that of an output.
     """
     for name in spec.inputs:
-        with openvino_error(f"setting layout for {name}"):
+        with errors_in(f"setting layout for {name}"):
             model.input(name).node.set_layout(ov.Layout("N..."))
-    with openvino_error("setting max batch size"):
+    with errors_in("setting max batch size"):
         ov.set_batch(model, -1)
         if options.has_fixed_batch_size or any(
             model_tensor(model.output(name)).shape[:1] != (-1,) for name in spec.outputs
