@@ -19,12 +19,7 @@ from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import (
-    ModelTensor,
-    check_tensor,
-    complete_config,
-    find_model_file,
-)
+from tritonnb.backends.model_checks import ModelTensor, check_tensor, complete_config, find_model_file
 from tritonnb.backends.onnxruntime_options import providers, run_options, session_options
 from tritonnb.core.datatypes import DATATYPES, INVALID, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
