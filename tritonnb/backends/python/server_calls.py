@@ -19,11 +19,12 @@ from tritonnb.telemetry.custom_metrics import MetricKind
 class _RaisedToModel:
     """A context manager that converts errors of the server to the exception that models expect.
 
-    It is not a generator, because the frames of `contextlib` would be part of the text for clients.
+    Its text begins with ``failure``. This is not a generator, because the frames of `contextlib` would be part of the
+    text for clients.
     """
 
-    def __init__(self, action: str) -> None:
-        self._action = action
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
 
     def __enter__(self) -> None:
         return None
@@ -32,7 +33,7 @@ class _RaisedToModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, TritonError):
-            raise TritonModelException(f"Failed to {self._action}: {error}") from error
+            raise TritonModelException(f"{self._failure}: {error.message}") from error
 
 
 class MetricFamily:
@@ -53,13 +54,13 @@ class MetricFamily:
         binding = self._binding or current_binding()
         if binding is None or binding.server is None:
             raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
-        with _RaisedToModel("create metric family"):
+        with _RaisedToModel("Failed to create metric family"):
             self._family = binding.server.metrics.open(name, description, kind)
         weakref.finalize(self, binding.server.metrics.close, self._family)
 
     def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
         """Create the metric with these labels; a histogram also needs the upper bounds of its buckets."""
-        with _RaisedToModel("create metric"):
+        with _RaisedToModel("Failed to create metric"):
             return Metric(self, self._family.metric(labels or {}, buckets))
 
 
@@ -72,22 +73,22 @@ class Metric:
 
     def increment(self, value: float) -> None:
         """Add to a counter or gauge."""
-        with _RaisedToModel("increment metric value"):
+        with _RaisedToModel("Failed to increment metric value"):
             self._metric().increment(value)
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        with _RaisedToModel("set metric value"):
+        with _RaisedToModel("Failed to set metric value"):
             self._metric().set(value)
 
     def observe(self, value: float) -> None:
         """Observe a value of a histogram."""
-        with _RaisedToModel("observe metric value"):
+        with _RaisedToModel("Failed to observe metric value"):
             self._metric().observe(value)
 
     def value(self) -> float:
         """Return the value of a counter or gauge."""
-        with _RaisedToModel("get metric value"):
+        with _RaisedToModel("Failed to get metric value"):
             return self._metric().value()
 
     def _metric(self) -> custom_metrics.CustomMetric:
@@ -120,10 +121,9 @@ def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, by
         if not isinstance(content, bytes):
             raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
         parameters[path] = content
-    try:
-        _server().load_model(decode_text(model_name), parameters)
-    except TritonError as error:
-        raise _error("load model", error.message) from error
+    server, failure = _server("load model")
+    with _RaisedToModel(failure):
+        server.load_model(decode_text(model_name), parameters)
 
 
 def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
@@ -134,10 +134,9 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
     TritonModelException
         If the server runs in another mode.
     """
-    try:
-        _server().unload_model(decode_text(model_name), unload_dependents)
-    except TritonError as error:
-        raise _error("unload model", error.message) from error
+    server, failure = _server("unload model")
+    with _RaisedToModel(failure):
+        server.unload_model(decode_text(model_name), unload_dependents)
 
 
 def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
@@ -149,28 +148,20 @@ def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
         If the version is not a number.
     """
     version_text = decode_text(model_version)
-    server = _server()
+    server, failure = _server("check model readiness")
     try:
         version = int(version_text) if version_text else -1
     except ValueError:
-        raise _error(
-            "check model readiness",
-            f"failed to get model version from specified version string '{version_text}' (details: stol), version "
-            "should be an integral value > 0",
+        raise TritonModelException(
+            f"{failure}: failed to get model version from specified version string '{version_text}' (details: stol), "
+            "version should be an integral value > 0"
         ) from None
     return server.is_model_ready(decode_text(model_name), version)
 
 
-def _server() -> ServerCalls:
+def _server(action: str) -> tuple[ServerCalls, str]:
+    """Return the server of the model that calls, and the beginning of the text if the action fails."""
     binding = current_binding()
     if binding is None or binding.server is None:
         raise TritonModelException("expected the call to come from a model that a server runs")
-    return binding.server
-
-
-def _error(action: str, message: str) -> TritonModelException:
-    binding = current_binding()
-    assert binding is not None
-    return TritonModelException(
-        f"Failed to {action}: Failed to process the request for model '{binding.name}', message: {message}"
-    )
+    return binding.server, f"Failed to {action}: Failed to process the request for model '{binding.name}', message"
