@@ -122,13 +122,10 @@ __all__ = [
 
 NAME = "triton_python_backend_utils"
 
-TRITON_STRING_TO_NUMPY: dict[str, type] = {
-    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
-}
+_IN_NUMPY = [datatype for datatype in datatypes.DATATYPES if not datatype.bit_pattern]
+TRITON_STRING_TO_NUMPY: dict[str, type] = {datatype.config_name: datatype.numpy.type for datatype in _IN_NUMPY}
 TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
-_NUMBER_TO_NUMPY = {
-    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
-}
+_NUMBER_TO_NUMPY = {datatype.number: datatype.numpy.type for datatype in _IN_NUMPY}
 
 
 def utilities_for(binding: InstanceBinding) -> ModuleType:
