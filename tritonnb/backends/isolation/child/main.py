@@ -166,14 +166,11 @@ class Child:
         self._requests.update(((number, index), request) for index, request in enumerate(execution.requests))
         if self._cancelled:
             self._cancel_early(number)
-        error: TritonError | None = None
+        error: list[Any] | None = None
         try:
             self._instance.execute(execution)
-        except TritonError as raised:
-            error = raised
         except BaseException as raised:  # even SystemExit: it ends the batch, not the process
-            error = self._failures.convert(raised, execution)
-        encoded = None if error is None else encode_error(error)
+            error = encode_error(self._failures.convert(raised, execution))
         indices = range(len(execution.requests))
         # Those that the model has used, or may use later.
         senders = list(indices) if self._is_decoupled and error is None else sorted(execution.senders)
@@ -181,8 +178,8 @@ class Child:
             if index not in senders or execution.sender(index).closed:
                 self._requests.pop((number, index), None)
         result, packer, is_shared = execution.result(senders), execution.packer, message.region is not None
-        del payload, execution, message, error
-        self._return([*result, is_shared and inputs() is not None, encoded], packer)
+        del payload, execution, message
+        self._return([*result, is_shared and inputs() is not None, error], packer)
 
     def _finalize(self, message: Message) -> None:
         self._instance.finalize()
