@@ -117,9 +117,7 @@ class Pt2Instance(BackendModelInstance):
         self._positions = _positions(model, inputs)
         known = numbered(outputs, "OUTPUT__")
         self._results = {name: find_tensor(name, known, "output") for name in model.tensors.outputs}
-        self._minimum_rows = check_program(
-            model.context.config, self._run, self._positions, self._results, least_rows(model.path)
-        )
+        self._minimum_rows = _check_program(model, self._run, self._positions, self._results)
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -265,23 +263,19 @@ def least_rows(archive: Path) -> int | None:
     return max(row_counts, default=1) if sources else None
 
 
-def check_program(
-    config: Any, run: Run, inputs: Mapping[str, int], outputs: Mapping[str, int], rows: int | None = None
-) -> int:
+def _check_program(model: Pt2Model, run: Run, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> int:
     """Run a program with zeros of the configured shapes, and compare its results with the configured outputs.
 
-    It runs with ``max_batch_size`` rows. If it is not known how many rows it needs, it also runs with one row; PyTorch
-    prints an error if that is too few.
+    It runs with ``max_batch_size`` rows. If the archive does not say how many rows it needs, it also runs with one row;
+    PyTorch prints an error if that is too few.
 
     Parameters
     ----------
-    config : inference.ModelConfig
+    model : Pt2Model
     run : callable
         Runs the program with the inputs in the order of ``inputs``.
     inputs, outputs : mapping of str to int
         The position of each configured tensor in the program.
-    rows : int, optional
-        The number of rows that the program needs, if it is known (`least_rows`).
 
     Returns
     -------
@@ -293,12 +287,12 @@ def check_program(
     InvalidArgumentError
         If an input or output does not fit.
     """
-    spec = ModelSpec.from_config(config)
-    shapes = _configured_shapes(config, spec, list(inputs))
-    arrays = _find_accepted(config.name, run, shapes, inputs, spec.max_batch_size)
-    results = run(arrays)
+    spec = model.tensors.spec
+    rows = least_rows(model.path)
+    shapes = _configured_shapes(model.context.config, spec)
+    arrays, results = _run_accepted(spec, run, {name: shapes[name] for name in inputs}, inputs)
     for name, tensor in spec.outputs.items():
-        _check_output(spec, tensor, results[outputs[name]], spec.max_batch_size)
+        _check_output(spec, tensor, results[outputs[name]])
     if not spec.max_batch_size:
         return 1
     if rows is not None:
@@ -313,7 +307,7 @@ def check_program(
     return 1
 
 
-def _configured_shapes(config: Any, spec: ModelSpec, names: list[str]) -> dict[str, tuple[list[int], DataType]]:
+def _configured_shapes(config: pb.ModelConfig, spec: ModelSpec) -> dict[str, tuple[list[int], DataType]]:
     """Return the shape, with the batch dimension, and the datatype of each input."""
     batch = [spec.max_batch_size] if spec.max_batch_size else []
     shapes = {name: ([*batch, *tensor.backend_dims], tensor.datatype) for name, tensor in spec.inputs.items()}
@@ -321,7 +315,7 @@ def _configured_shapes(config: Any, spec: ModelSpec, names: list[str]) -> dict[s
         shapes[state.input_name] = ([*batch, *state.dims], BY_NUMBER[state.data_type])
     for control in config.sequence_batching.control_input:
         shapes[control.name] = ([*batch, 1], _control_datatype(control.control[0]))
-    return {name: shapes[name] for name in names}
+    return shapes
 
 
 def _control_datatype(control: Any) -> DataType:
@@ -331,31 +325,30 @@ def _control_datatype(control: Any) -> DataType:
     return datatype_of(next((dtype for name, dtype in kinds.items() if getattr(control, name)), np.float32))
 
 
-def _find_accepted(
-    model: str, run: Run, shapes: Mapping[str, tuple[list[int], DataType]], inputs: Mapping[str, int], rows: int
-) -> list[Array]:
-    """Find zeros that the program accepts; a variable dim gets the size that it expects, if it names one."""
+def _run_accepted(
+    spec: ModelSpec, run: Run, shapes: Mapping[str, tuple[list[int], DataType]], inputs: Mapping[str, int]
+) -> tuple[list[Array], list[Array]]:
+    """Return zeros that the program accepts, and its results; a variable dim gets the size that it expects."""
     names = {position: name for name, position in inputs.items()}
     sizes = {name: [_FIRST_SIZE if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
     while True:
         arrays = [np.zeros(sizes[name], datatype.numpy) for name, (_, datatype) in shapes.items()]
         try:
-            run(arrays)
+            return arrays, run(arrays)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             mismatch = _INPUT_ERROR.search(reason)
             if mismatch is None:
                 raise InvalidArgumentError(
-                    f"model '{model}': expected a program that runs with zeros of the shapes {sizes}, got: {reason}"
+                    f"model '{spec.name}': expected a program that runs with zeros of the shapes {sizes}, got: {reason}"
                 ) from error
             name = names[int(mismatch[1])]
             dim = _DIM_ERROR.search(mismatch[2])
             index = int(dim[1]) if dim else -1
             if dim is None or shapes[name][0][index] != -1 or sizes[name][index] == int(dim[2]):
-                raise _input_error(model, name, mismatch[2], sizes[name], index == 0 and rows > 0) from error
+                is_batch = index == 0 and spec.max_batch_size > 0
+                raise _input_error(spec.name, name, mismatch[2], sizes[name], is_batch) from error
             sizes[name][index] = int(dim[2])
-        else:
-            return arrays
 
 
 def _input_error(model: str, name: str, reason: str, sizes: list[int], is_batch: bool) -> InvalidArgumentError:
@@ -370,12 +363,13 @@ def _input_error(model: str, name: str, reason: str, sizes: list[int], is_batch:
     )
 
 
-def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array, rows: int) -> None:
+def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array) -> None:
     if array.dtype != tensor.datatype.numpy:
         raise InvalidArgumentError(
             f"configuration expects datatype {tensor.datatype.config_name} for output '{tensor.name}', model provides "
             f"{datatype_of(array.dtype).config_name}"
         )
+    rows = spec.max_batch_size
     expected = (rows, *tensor.backend_dims) if rows else tensor.backend_dims
     if not fits(array.shape, expected):
         raise shape_error(spec.name, tensor.name, array.shape, expected, rows > 0)
