@@ -17,7 +17,8 @@ import numpy.typing as npt
 from tritonnb.backends.isolation.channel import ONCE, Channel, Header, Region, create_region
 from tritonnb.core import errors
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, decode_bytes, encode_bytes
-from tritonnb.core.errors import Fix, Problem, TritonError
+from tritonnb.core.errors import Fix, InternalError, Problem, TritonError
+from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 
 #: Payloads up to this size are part of the message: copying them through a socket costs less than sharing memory.
@@ -253,8 +254,10 @@ def decode_response(encoded: Encoded, payload: npt.NDArray[np.uint8], *, copy: b
     )
 
 
-def encode_error(error: TritonError) -> Encoded:
-    """Encode an error, with the exception of user code that caused it."""
+def encode_error(error: Exception) -> Encoded:
+    """Encode an error, with the exception of user code that caused it; another exception is such a cause."""
+    if not isinstance(error, TritonError):
+        error = InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
     cause = error.model_error
     problems = [dataclasses.astuple(problem) for problem in error.problems]
     return [error.message, error.status.label, error.hint, problems, None if cause is None else _encode_cause(cause)]

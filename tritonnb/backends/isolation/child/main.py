@@ -23,8 +23,7 @@ from tritonnb.backends.isolation.child.execution import ChildExecution
 from tritonnb.backends.isolation.child.server import ChildServerCalls, forward_logs
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, encode_error, encode_response
 from tritonnb.backends.location import BackendLocation
-from tritonnb.core.errors import InternalError, TritonError
-from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
@@ -115,7 +114,7 @@ class Child:
             except ConnectionError:
                 os._exit(1)
             except Exception as error:
-                self._raised(_to_triton_error(error))
+                self._raised(error)
             del message
 
     # --- commands -----------------------------------------------------------------------------
@@ -195,7 +194,7 @@ class Child:
         except InternalError as error:  # there is not enough memory for the tensors
             self._raised(error)
 
-    def _raised(self, error: TritonError) -> None:
+    def _raised(self, error: Exception) -> None:
         self._server.runs_command = False
         self._server.work.send(["raised", encode_error(error)])
 
@@ -236,16 +235,10 @@ class Child:
         os._exit(1)  # the server's process has ended
 
     def _report_ready(self, number: int) -> None:
-        error: TritonError | None = None
+        error: list[Any] | None = None
         try:
             if self._check is not None:
                 self._check()
         except Exception as raised:
-            error = _to_triton_error(raised)
-        self._server.send(["ready", number, None if error is None else encode_error(error)])
-
-
-def _to_triton_error(error: Exception) -> TritonError:
-    if isinstance(error, TritonError):
-        return error
-    return InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
+            error = encode_error(raised)
+        self._server.send(["ready", number, error])
