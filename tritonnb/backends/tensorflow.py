@@ -6,6 +6,7 @@ Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -132,7 +133,9 @@ class TensorFlowInstance(BackendModelInstance):
         model = self._model
         session, tensors = model.session(self._spec)
         self.memory = model.memory
-        _check_config(model, tensors)
+        may_have_others = model.context.config.platform != tensorflow_model.SAVED_MODEL
+        check = functools.partial(_check_tensor, model)
+        model.tensors.check(tensors.inputs, tensors.outputs, check, has_other_inputs=may_have_others)
         graph = session.graph
         self._call = session.make_callable(
             [graph.get_tensor_by_name(tensors.outputs[name].graph_name) for name in model.tensors.outputs],
@@ -167,20 +170,11 @@ def _rank_known(context: ModelContext, tensor: tensorflow_model.GraphTensor) -> 
     return tensor
 
 
-def _check_config(model: TensorFlowModel, tensors: tensorflow_model.Tensors) -> None:
-    """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
-    config = model.context.config
-
-    def check(spec: TensorSpec, tensor: tensorflow_model.GraphTensor, kind: str) -> None:
-        if spec.name not in model.tensors.ragged:
-            _check_tensor(config, spec, tensor, kind)
-
-    is_saved_model = config.platform == tensorflow_model.SAVED_MODEL
-    model.tensors.check(tensors.inputs, tensors.outputs, check, has_other_inputs=not is_saved_model)
-
-
-def _check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: tensorflow_model.GraphTensor, kind: str) -> None:
-    batching = config.max_batch_size > 0
+def _check_tensor(model: TensorFlowModel, spec: TensorSpec, tensor: tensorflow_model.GraphTensor, kind: str) -> None:
+    """Check the datatype and dims of a configured tensor, unless it is ragged."""
+    config, batching = model.context.config, model.tensors.batching
+    if spec.name in model.tensors.ragged:
+        return
     if tensor.shape is None:  # Every shape fits.
         dims = (-1, *spec.backend_dims) if batching else spec.backend_dims
         tensor = tensorflow_model.GraphTensor(tensor.name, tensor.graph_name, tensor.data_type, tuple(dims))
