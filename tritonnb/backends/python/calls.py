@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Self
 
-from tritonnb.backends.python.instance_binding import InstanceBinding
+from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.python.response import InferenceResponse, find_parameter_error, from_core_response
 from tritonnb.backends.python.tensor import Tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
@@ -26,7 +26,7 @@ class BlsCall:
         The request that the model created. A copy is sent, so that the model can send it again.
     inputs : sequence of Tensor
         Its inputs, as the model passed them: duplicate names are an error, as on Triton.
-    binding : InstanceBinding
+    server : ServerCalls
     decoupled : bool
         Whether the model accepts any number of responses.
     cause : InferRequest, optional
@@ -37,13 +37,14 @@ class BlsCall:
         self,
         request: InferRequest,
         inputs: Sequence[Tensor],
-        binding: InstanceBinding,
+        server: ServerCalls,
         decoupled: bool,
         cause: InferRequest | None,
     ) -> None:
         self._responses: list[InferenceResponse] = []
         self._finished = False
         self._next = 0
+        self._server = server
         self._condition = threading.Condition()
         self._waiter: Future[InferenceResponse] | None = None
         self._request = InferRequest(
@@ -62,9 +63,7 @@ class BlsCall:
         if error is not None:
             self._receive(self._request, InferResponse(error=error))
             return
-        assert binding.server is not None
-        self._server = binding.server
-        self._server.infer(self._request, decoupled=decoupled, cause=cause)
+        server.infer(self._request, decoupled=decoupled, cause=cause)
 
     def wait(self, index: int) -> InferenceResponse:
         """Wait for response ``index``, counted from 0.

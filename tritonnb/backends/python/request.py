@@ -194,7 +194,7 @@ class InferenceRequest:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
         if binding.process != os.getpid():  # a forked process has no server
             raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
-        return BlsCall(self._request, self._inputs or (), binding, decoupled, self._cause)
+        return BlsCall(self._request, self._inputs or (), binding.server, decoupled, self._cause)
 
     # --- contents -----------------------------------------------------------------------------
 
