@@ -55,14 +55,13 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
     options.log_severity_level = 3
     level = context.config.optimization.graph.level
     options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    parameters = context.parameters
     options.intra_op_num_threads = integer_parameter(context, "intra_op_thread_count", 0)
     options.inter_op_num_threads = integer_parameter(context, "inter_op_thread_count", 0)
     if integer_parameter(context, "execution_mode", 0):
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     options.enable_cpu_mem_arena = bool(integer_parameter(context, "enable_mem_arena", 1))
     options.enable_mem_pattern = bool(integer_parameter(context, "enable_mem_pattern", 1))
-    for name, value in parameters.items():
+    for name, value in context.parameters.items():
         if name.startswith("session."):
             options.add_session_config_entry(name, value)
     return options
