@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.isolation.channel import ONCE, Channel, Header, Region, create_region
+from tritonnb.backends.isolation.channel import ONCE, Channel, Header, Payload, Region, create_region
 from tritonnb.core import errors
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, decode_bytes, encode_bytes
 from tritonnb.core.errors import Fix, InternalError, Problem, TritonError
@@ -138,7 +138,7 @@ class SharedOutput:
             self._region = None
 
 
-def unpack(place: Place, payload: npt.NDArray[np.uint8], *, copy: bool = False) -> Tensor:
+def unpack(place: Place, payload: Payload, *, copy: bool = False) -> Tensor:
     """Return a tensor of a message.
 
     Parameters
@@ -193,9 +193,7 @@ def encode_request(request: InferRequest, packer: Packer) -> Encoded:
     ]
 
 
-def decode_request(
-    encoded: Encoded, payload: npt.NDArray[np.uint8], respond: Respond
-) -> tuple[InferRequest, list[Tensor] | None]:
+def decode_request(encoded: Encoded, payload: Payload, respond: Respond) -> tuple[InferRequest, list[Tensor] | None]:
     """Decode a request.
 
     Parameters
@@ -242,7 +240,7 @@ def encode_response(response: InferResponse, packer: Packer) -> Encoded:
     ]
 
 
-def decode_response(encoded: Encoded, payload: npt.NDArray[np.uint8], *, copy: bool) -> InferResponse:
+def decode_response(encoded: Encoded, payload: Payload, *, copy: bool) -> InferResponse:
     """Decode a response; ``copy`` gives its outputs their own memory."""
     outputs, error, parameters, final, empty = encoded
     return InferResponse(

@@ -11,18 +11,13 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.isolation import codec
-from tritonnb.backends.isolation.channel import Channel, Header, Message
+from tritonnb.backends.isolation.channel import Channel, Header, Message, Payload
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, MetricKind
-
-Payload = npt.NDArray[np.uint8]
 
 #: The methods of `ServerCalls` that a child calls by name.
 _MODEL_CONTROL = ("load_model", "unload_model", "is_model_ready")

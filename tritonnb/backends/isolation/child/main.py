@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.execution import FailureLog
 from tritonnb.backends.isolation.channel import Channel, Message
 from tritonnb.backends.isolation.child.execution import ChildExecution
@@ -81,11 +81,6 @@ class Child:
     def __init__(self, work: Channel, calls: Channel) -> None:
         self._server = ChildServerCalls(work, calls)
         self._output = SharedOutput()
-        self._backend: Backend
-        self._model: BackendModel
-        self._instance: BackendModelInstance
-        self._failures: FailureLog
-        self._check: Callable[[], None] | None
         #: The requests that can be cancelled, by number of the batch and index.
         self._requests: dict[tuple[int, int], InferRequest] = {}
         #: Those that were cancelled. A cancellation may arrive before its batch, which comes on the other channel.

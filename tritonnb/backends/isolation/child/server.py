@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from tritonnb.backends.isolation.channel import Channel, Header
+from tritonnb.backends.isolation.channel import Channel, Header, Payload
 from tritonnb.backends.isolation.codec import Packer, decode_response, encode_request, settle
 from tritonnb.core.messages import InferRequest
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, CustomMetrics, Labels, MetricKind
@@ -99,7 +96,7 @@ class ChildServerCalls:
         """Return whether a model is ready."""
         return bool(self.ask("is_model_ready", name, version))
 
-    def receive(self, number: int, encoded: list[Any], was_accepted: bool, payload: npt.NDArray[np.uint8]) -> None:
+    def receive(self, number: int, encoded: list[Any], was_accepted: bool, payload: Payload) -> None:
         """Pass on a response to a request that the model sent."""
         request = self._requests[number]
         response = decode_response(encoded, payload, copy=False)
