@@ -245,7 +245,7 @@ class NativeModel(BackendModel):
         batch = self.pending.get(event.token)
         if batch is not None:
             batch.handle(event)
-        elif event.kind == library.RESPONSE:
+        if event.kind == library.RESPONSE:
             self._library.tnb_response_free(event.response)
 
 

@@ -94,26 +94,23 @@ class NativeBatch:
             pending = self._pending.get(event.token)
             if pending is None:
                 return
-            response = self._response(event, pending)
-            if event.kind == library.RELEASED:
+            response = self._response(event, self._execution.requests[pending.index])
+            if response is None:
                 pending.released = True
-            sender = None if response is None else self._execution.sender(pending.index)
-            if response is not None and response.final:
-                pending.answered = True
+            else:
+                pending.answered |= response.final
+                sender = self._execution.sender(pending.index)
             self._forget_if_done(event.token, pending)
-        if response is not None and sender is not None and not sender.closed:
+        if response is not None and not sender.closed:
             sender.send(response)
-        if event.kind == library.RESPONSE:
-            self._library.tnb_response_free(event.response)
 
-    def _response(self, event: library.Event, pending: _Pending) -> InferResponse | None:
+    def _response(self, event: library.Event, request: InferRequest) -> InferResponse | None:
+        """Return the response that an event brings; None if the backend has released the request."""
         if event.kind == library.RESPONSE:
-            request = self._execution.requests[pending.index]
             return read_response(self._spec, event.response, request, bool(event.flags))
         if event.kind == library.FLAGS:
             return InferResponse(empty=True)
         if event.kind == library.ABANDONED:
-            request = self._execution.requests[pending.index]
             text = f"model '{request.model_name}': the backend released the request without a final response"
             return InferResponse(error=InternalError(text))
         return None
