@@ -57,18 +57,20 @@ class OpenVinoModel(BackendModel):
         """Read the file, check the configuration against it, and compile it."""
         context = self.context
         self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
-        self.options = openvino_model.OpenVinoOptions(context)
+        self.pads_batches = openvino_model.is_yes(context, "ENABLE_BATCH_PADDING")
+        device = context.parameters.get("TARGET_DEVICE", "").upper() or "CPU"
+        extension = context.parameters.get("CPU_EXTENSION_PATH", "")
         _check_config(context)
         core = ov.Core()
         with memory_growth(CPU) as self.memory:
-            if self.options.extension:
+            if extension:
                 with openvino_model.errors_in(" loading custom CPU extensions"):
-                    core.add_extension(self.options.extension)
+                    core.add_extension(extension)
             model = openvino_model.read_model(core, context)
-            model = openvino_model.prepare_model(model, context, self.tensors.spec, self.options)
+            model = openvino_model.prepare_model(model, context, self.tensors.spec)
             with openvino_model.errors_in("loading model"):
-                properties = openvino_model.device_properties(core, context, self.options.device)
-                self.compiled = core.compile_model(model, self.options.device, properties)
+                properties = openvino_model.device_properties(core, context, device)
+                self.compiled = core.compile_model(model, device, properties)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance with its own infer request."""
@@ -121,7 +123,7 @@ class OpenVinoInstance(BackendModelInstance):
         missing = self._max_batch_size - rows
         if not self._max_batch_size or not missing:
             return 0
-        if self._model.options.batch_padding:
+        if self._model.pads_batches:
             return missing
         if self._has_fixed_batch_size:
             raise InternalError(

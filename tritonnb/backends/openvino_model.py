@@ -18,42 +18,14 @@ from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 MODEL_FILE = "model.xml"
 
-
 #: The element types of Triton's OpenVINO backend; it has neither FP64 nor BF16 nor strings.
 _ELEMENTS = {datatype: ov.Type(datatype.numpy) for datatype in DATATYPES if datatype not in (FP64, BF16, BYTES)}
 _DATATYPES = {element.get_type_name(): datatype for datatype, element in _ELEMENTS.items()}
 
 
-class OpenVinoOptions:
-    """The parameters of a model that do not belong to a device; as on Triton, every value other than YES means no.
-
-    Parameters
-    ----------
-    context : ModelContext
-
-    Attributes
-    ----------
-    batch_padding : bool
-        ``ENABLE_BATCH_PADDING``: batches are padded with zeros to ``max_batch_size`` rows.
-    has_fixed_batch_size : bool
-        The model is compiled for batches of ``max_batch_size`` rows only: with ``SKIP_OV_DYNAMIC_BATCHSIZE``, or when
-        batches are padded.
-    reshape : bool
-        ``RESHAPE_IO_LAYERS``: the inputs of the model get the dims of the configuration.
-    device : str
-        ``TARGET_DEVICE``, in upper case.
-    extension : str
-        ``CPU_EXTENSION_PATH``, empty without.
-    """
-
-    def __init__(self, context: ModelContext) -> None:
-        parameters = context.parameters
-        is_static = parameters.get("SKIP_OV_DYNAMIC_BATCHSIZE", "").lower() == "yes"
-        self.batch_padding = parameters.get("ENABLE_BATCH_PADDING", "").lower() == "yes"
-        self.has_fixed_batch_size = is_static or self.batch_padding
-        self.reshape = parameters.get("RESHAPE_IO_LAYERS", "").lower() == "yes"
-        self.device = parameters.get("TARGET_DEVICE", "").upper() or "CPU"
-        self.extension = parameters.get("CPU_EXTENSION_PATH", "")
+def is_yes(context: ModelContext, name: str) -> bool:
+    """Return whether a parameter of a model is YES; as on Triton, every other value means no."""
+    return context.parameters.get(name, "").lower() == "yes"
 
 
 #: The parameters that are properties of a device: a pattern of the values in upper case, and its description.
@@ -166,8 +138,10 @@ def model_tensor(port: Any) -> ModelTensor:
     return ModelTensor(name, _DATATYPES[element], dims)
 
 
-def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, options: OpenVinoOptions) -> ov.Model:
-    """Check the configured tensors, and give the model their datatypes, dims and batch size.
+def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec) -> ov.Model:
+    """Check the configured tensors, and give the model their datatypes and batch size.
+
+    With ``RESHAPE_IO_LAYERS``, its inputs get their dims, too.
 
     Parameters
     ----------
@@ -175,7 +149,6 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, optio
     context : ModelContext
     spec : ModelSpec
         The tensors of the configuration. As on Triton, a datatype other than the model's is converted.
-    options : OpenVinoOptions
 
     Returns
     -------
@@ -187,20 +160,21 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, optio
         If the configuration does not fit the model.
     """
     inputs, outputs = _by_name(model.inputs), _by_name(model.outputs)
+    reshape = is_yes(context, "RESHAPE_IO_LAYERS")
     check_input_count(context.name, len(spec.inputs), len(model.inputs))
     for name, tensor in spec.inputs.items():
         port = find_tensor(name, inputs, "input")
         _check_datatype(context, tensor, "input")
-        if not options.reshape:
+        if not reshape:
             _check_input_dims(spec, tensor, model_tensor(port).shape)
     for name, tensor in spec.outputs.items():
         find_tensor(name, outputs, "output")
         _check_datatype(context, tensor, "output")
     model = _convert(model, spec)
-    if options.reshape:
+    if reshape:
         _reshape(model, spec)
     if spec.max_batch_size:
-        _set_batch_size(model, spec, options)
+        _set_batch_size(model, context, spec)
     for name, tensor in spec.outputs.items():
         # After the batch size of the inputs was set.
         expected, shape = _full_shape(spec, tensor), model_tensor(model.output(name)).shape
@@ -256,17 +230,17 @@ def _reshape(model: ov.Model, spec: ModelSpec) -> None:
         model.reshape(shapes)
 
 
-def _set_batch_size(model: ov.Model, spec: ModelSpec, options: OpenVinoOptions) -> None:
+def _set_batch_size(model: ov.Model, context: ModelContext, spec: ModelSpec) -> None:
     """Make the first dimension of every input variable, or ``max_batch_size`` if it is to be fixed.
 
-    It is fixed, too, if operations of the model fix that of an output.
+    It is fixed with ``SKIP_OV_DYNAMIC_BATCHSIZE``, when batches are padded, and if operations of the model fix that of
+    an output.
     """
+    is_fixed = is_yes(context, "SKIP_OV_DYNAMIC_BATCHSIZE") or is_yes(context, "ENABLE_BATCH_PADDING")
     for name in spec.inputs:
         with errors_in(f"setting layout for {name}"):
             model.input(name).node.set_layout(ov.Layout("N..."))
     with errors_in("setting max batch size"):
         ov.set_batch(model, -1)
-        if options.has_fixed_batch_size or any(
-            model_tensor(model.output(name)).shape[:1] != (-1,) for name in spec.outputs
-        ):
+        if is_fixed or any(model_tensor(model.output(name)).shape[:1] != (-1,) for name in spec.outputs):
             ov.set_batch(model, spec.max_batch_size)
