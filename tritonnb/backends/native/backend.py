@@ -164,7 +164,7 @@ class NativeBackend(Backend):
         """Initialise the model, read the configuration that it set, and finalise it."""
         model = NativeModel(context, self._handle, auto_complete=True)
         model.initialize()
-        completed = model.config()
+        completed = self._library.tnb_model_config(model.handle).decode(errors="surrogateescape")
         model.finalize()
         return merge_completed(context.config, parse_json(completed)) or context.config
 
@@ -224,11 +224,6 @@ class NativeModel(BackendModel):
             self.finalize()
             raise
         self._events = EventThread(self.handle, self._handle_event, f"{self.context.name} events")
-
-    def config(self) -> str:
-        """Return the configuration as JSON, with the backend's changes."""
-        text: bytes = self._library.tnb_model_config(self.handle)
-        return text.decode(errors="surrogateescape")
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
