@@ -57,12 +57,11 @@ class ChildCalls:
         self._senders: dict[tuple[int, int], tuple[ResponseSender, InferRequest]] = {}
         self._sent: dict[int, InferRequest] = {}
         self._families: dict[str, CustomMetricFamily] = {}
-        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], CustomMetric] = {}
+        self._metrics: dict[int, CustomMetric] = {}
         self._checks: dict[int, Future[None]] = {}
-        self._check_numbers = itertools.count(1)
+        self._numbers = itertools.count(1)  # of metrics and checks
         self._outgoing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._writer = threading.Thread(target=self._write, name=f"tritonnb replies to {name}", daemon=True)
-        self._writer.start()
+        threading.Thread(target=self._write, name=f"tritonnb replies to {name}", daemon=True).start()
         self._is_closed = False
         self._lock = threading.Lock()
         self._handlers: Mapping[str, Callable[..., None]] = {
@@ -118,7 +117,7 @@ class ChildCalls:
         with self._lock:
             if self._is_closed:
                 raise not_healthy(self.name)
-            number = next(self._check_numbers)
+            number = next(self._numbers)
             self._checks[number] = answer
         self._post(["check_ready", number])
         answer.result()
@@ -223,19 +222,17 @@ class ChildCalls:
     def _close_family(self, name: str) -> None:
         self._server_calls().metrics.close(self._families.pop(name))
 
-    def _create_metric(self, family: str, labels: list[list[str]], buckets: list[float] | None) -> None:
-        metric = self._families[family].metric(dict(labels), buckets)
-        self._metrics[family, metric.labels] = metric
+    def _create_metric(self, family: str, labels: list[list[str]], buckets: list[float] | None) -> int:
+        number = next(self._numbers)
+        self._metrics[number] = self._families[family].metric(dict(labels), buckets)
+        return number
 
-    def _change_metric(self, family: str, labels: list[list[str]], change: str, value: float) -> None:
+    def _change_metric(self, number: int, change: str, value: float) -> None:
         changes = {"increment": CustomMetric.increment, "set": CustomMetric.set, "observe": CustomMetric.observe}
-        changes[change](self._metric(family, labels), value)
+        changes[change](self._metrics[number], value)
 
-    def _metric_value(self, family: str, labels: list[list[str]]) -> float:
-        return self._metric(family, labels).value()
-
-    def _metric(self, family: str, labels: list[list[str]]) -> CustomMetric:
-        return self._metrics[family, tuple((name, value) for name, value in labels)]
+    def _metric_value(self, number: int) -> float:
+        return self._metrics[number].value()
 
     # --- the server ---------------------------------------------------------------------------
 

@@ -164,22 +164,21 @@ class _Family(CustomMetricFamily):
 
     def create_metric(self, labels: Labels, bounds: Sequence[float]) -> CustomMetric:
         """Create the metric in the server, too."""
-        self._server.ask(
-            "create_metric", self.name, labels, list(bounds) if self.kind is MetricKind.HISTOGRAM else None
-        )
-        return _Metric(self, labels, bounds)
+        buckets = list(bounds) if self.kind is MetricKind.HISTOGRAM else None
+        number = self._server.ask("create_metric", self.name, labels, buckets)
+        return _Metric(self, labels, bounds, number)
 
 
 class _Metric(CustomMetric):
-    def __init__(self, family: _Family, labels: Labels, bounds: Sequence[float]) -> None:
+    def __init__(self, family: _Family, labels: Labels, bounds: Sequence[float], number: int) -> None:
         super().__init__(family.kind, labels, bounds, family._lock)
-        self._address = [family.name, labels]
         self._server = family._server
+        self._number = number
 
     def value(self) -> float:
         """Return the value in the server, to which other instances contribute."""
         super().value()
-        return float(self._server.ask("metric_value", *self._address))
+        return float(self._server.ask("metric_value", self._number))
 
     def increment(self, amount: float) -> None:
         """Add to a counter or gauge."""
@@ -195,4 +194,4 @@ class _Metric(CustomMetric):
 
     def _change(self, change: Callable[[float], None], value: float) -> None:
         change(value)  # raises the error, if there is one
-        self._server.send(["change_metric", *self._address, change.__name__, float(value)])
+        self._server.send(["change_metric", self._number, change.__name__, float(value)])
