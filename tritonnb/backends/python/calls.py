@@ -1,18 +1,27 @@
-"""A request that one model sends to another (business logic scripting), and its responses."""
+"""Calls from a model to its server: requests to other models (business logic scripting), metrics, model control.
+
+The utilities are ``MetricFamily``, ``load_model``, ``unload_model`` and ``is_model_ready``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Self
+from types import TracebackType
+from typing import ClassVar, Self
 
 from tritonnb.backends.contract import ServerCalls
+from tritonnb.backends.python.error import TritonModelException
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, find_parameter_error, from_core_response
-from tritonnb.backends.python.tensor import Tensor
+from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
+from tritonnb.telemetry import custom_metrics
+from tritonnb.telemetry.custom_metrics import MetricKind
 
 
 class BlsCall:
@@ -131,3 +140,154 @@ def _find_error(request: InferRequest, inputs: Sequence[Tensor]) -> TritonError 
     if duplicate is not None:
         return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")
     return find_parameter_error(request.parameters)
+
+
+class _RaisedToModel:
+    """A context manager that converts errors of the server to the exception that models expect.
+
+    Its text begins with ``failure``. This is not a generator, because the frames of `contextlib` would be part of the
+    text for clients.
+    """
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, TritonError):
+            raise TritonModelException(f"{self._failure}: {error.message}") from error
+
+
+class MetricFamily:
+    """Metrics with one name and different labels.
+
+    Parameters
+    ----------
+    name, description : str
+    kind : int
+        ``MetricFamily.COUNTER``, ``GAUGE`` or ``HISTOGRAM``.
+    """
+
+    COUNTER, GAUGE, HISTOGRAM = MetricKind
+
+    _binding: ClassVar[InstanceBinding | None] = None
+
+    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+        binding = self._binding or current_binding()
+        if binding is None or binding.server is None:
+            raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
+        with _RaisedToModel("Failed to create metric family"):
+            self._family = binding.server.metrics.open(name, description, kind)
+        weakref.finalize(self, binding.server.metrics.close, self._family)
+
+    def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
+        """Create the metric with these labels; a histogram also needs the upper bounds of its buckets."""
+        with _RaisedToModel("Failed to create metric"):
+            return Metric(self, self._family.metric(labels or {}, buckets))
+
+
+class Metric:
+    """A metric; created by `MetricFamily.Metric`."""
+
+    def __init__(self, family: MetricFamily, metric: custom_metrics.CustomMetric) -> None:
+        self._family = weakref.ref(family)
+        self._open_metric = metric
+
+    def increment(self, value: float) -> None:
+        """Add to a counter or gauge."""
+        with _RaisedToModel("Failed to increment metric value"):
+            self._metric().increment(value)
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        with _RaisedToModel("Failed to set metric value"):
+            self._metric().set(value)
+
+    def observe(self, value: float) -> None:
+        """Observe a value of a histogram."""
+        with _RaisedToModel("Failed to observe metric value"):
+            self._metric().observe(value)
+
+    def value(self) -> float:
+        """Return the value of a counter or gauge."""
+        with _RaisedToModel("Failed to get metric value"):
+            return self._metric().value()
+
+    def _metric(self) -> custom_metrics.CustomMetric:
+        if self._family() is None:
+            raise TritonModelException(
+                "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
+                "object should be deleted AFTER its corresponding 'Metric' objects have been deleted."
+            )
+        return self._open_metric
+
+
+def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    """Load or reload a model; the server must run in explicit model control mode.
+
+    Parameters
+    ----------
+    model_name : str
+    config : str, optional
+        Configuration as JSON, used instead of *config.pbtxt*.
+    files : mapping of str to bytes, optional
+        Contents by ``file:<path>``, which replace the model's directory; they require ``config``.
+
+    Raises
+    ------
+    TritonModelException
+        If the model cannot be loaded, or the server runs in another mode.
+    """
+    parameters: dict[str, str | bytes] = {"config": config} if config else {}
+    for path, content in (files or {}).items():
+        if not isinstance(content, bytes):
+            raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
+        parameters[path] = content
+    server, failure = _server("load model")
+    with _RaisedToModel(failure):
+        server.load_model(decode_text(model_name), parameters)
+
+
+def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
+    """Unload a model; a model that does not exist is ignored.
+
+    Raises
+    ------
+    TritonModelException
+        If the server runs in another mode.
+    """
+    server, failure = _server("unload model")
+    with _RaisedToModel(failure):
+        server.unload_model(decode_text(model_name), unload_dependents)
+
+
+def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
+    """Return whether a model version is ready; without a version, whether any version of the model is.
+
+    Raises
+    ------
+    TritonModelException
+        If the version is not a number.
+    """
+    version_text = decode_text(model_version)
+    server, failure = _server("check model readiness")
+    try:
+        version = int(version_text) if version_text else -1
+    except ValueError:
+        raise TritonModelException(
+            f"{failure}: failed to get model version from specified version string '{version_text}' (details: stol), "
+            "version should be an integral value > 0"
+        ) from None
+    return server.is_model_ready(decode_text(model_name), version)
+
+
+def _server(action: str) -> tuple[ServerCalls, str]:
+    """Return the server of the model that calls, and the beginning of the text if the action fails."""
+    binding = current_binding()
+    if binding is None or binding.server is None:
+        raise TritonModelException("expected the call to come from a model that a server runs")
+    return binding.server, f"Failed to {action}: Failed to process the request for model '{binding.name}', message"

@@ -14,6 +14,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.backends.python.calls import MetricFamily, is_model_ready, load_model, unload_model
 from tritonnb.backends.python.error import TritonError, TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.model_config import ConfigDict, ModelConfig
@@ -33,7 +34,6 @@ from tritonnb.backends.python.response import (
     InferenceResponse,
     InferenceResponseSender,
 )
-from tritonnb.backends.python.server_calls import MetricFamily, is_model_ready, load_model, unload_model
 from tritonnb.backends.python.tensor import Tensor
 from tritonnb.core import datatypes
 
