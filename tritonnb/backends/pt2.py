@@ -51,6 +51,7 @@ _DIM_ERROR = re.compile(r"at (\d+), expected(?: it)?(?: to be [<>]=)?:? (\d+), b
 _ROWS_CHECK = re.compile(rb'dim value is too small at 0, "\s*<< "expected it to be >= (\d+)')
 #: The size of a variable dim in the first attempt.
 _FIRST_SIZE = 2
+_BATCH_ADVICE = "; export it with a dynamic first dimension that allows max_batch_size rows, or set max_batch_size: 0"
 
 #: Archives are loaded one at a time, so that the growth of the process's memory is that of one archive.
 _loading = threading.Lock()
@@ -346,21 +347,12 @@ def _run_accepted(
             dim = _DIM_ERROR.search(mismatch[2])
             index = int(dim[1]) if dim else -1
             if dim is None or shapes[name][0][index] != -1 or sizes[name][index] == int(dim[2]):
-                is_batch = index == 0 and spec.max_batch_size > 0
-                raise _input_error(spec.name, name, mismatch[2], sizes[name], is_batch) from error
+                advice = _BATCH_ADVICE if index == 0 and spec.max_batch_size else ""
+                raise InvalidArgumentError(
+                    f"model '{spec.name}': input '{name}' of shape {sizes[name]} in the configuration does not fit the "
+                    f"program: {mismatch[2].strip()}{advice}"
+                ) from error
             sizes[name][index] = int(dim[2])
-
-
-def _input_error(model: str, name: str, reason: str, sizes: list[int], is_batch: bool) -> InvalidArgumentError:
-    advice = (
-        "; export it with a dynamic first dimension that allows max_batch_size rows, or set max_batch_size: 0"
-        if is_batch
-        else ""
-    )
-    return InvalidArgumentError(
-        f"model '{model}': input '{name}' of shape {sizes} in the configuration does not fit the program: "
-        f"{reason.strip()}{advice}"
-    )
 
 
 def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array) -> None:
