@@ -1,20 +1,20 @@
 """The ONNX Runtime backend: ``backend: "onnxruntime"``.
 
 Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend.
-Each instance has its own session. On CUDA, tensors are bound to the device (`BoundSession`) unless one of them has
+Each instance has its own session. On CUDA, tensors are bound to the device (`OnnxInstance.bind`) unless one of them has
 strings; on the CPU, the session takes and returns NumPy arrays.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 
+from tritonnb.backends.batching import Array
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
@@ -29,93 +29,6 @@ from tritonnb.model_config.schema import TensorSpec
 
 if TYPE_CHECKING:
     from tritonnb.backends.device_states import DeviceStates
-
-
-class BoundSession:
-    """A session that runs through an I/O binding.
-
-    Inputs are copied to the device and outputs back, once each. Implicit states stay on the device: PyTorch gathers and
-    divides them, and the session reads them without a copy. Strings cannot be bound.
-
-    Parameters
-    ----------
-    session : onnxruntime.InferenceSession
-    run_options : onnxruntime.RunOptions
-    config : inference.ModelConfig
-        Its states stay on the device.
-    device : str
-        ``"cuda"``, or another device type that has the same name in ONNX Runtime and PyTorch.
-    device_id : int
-
-    Raises
-    ------
-    UnsupportedError
-        If the model has states and PyTorch is not installed.
-    """
-
-    def __init__(
-        self,
-        session: ort.InferenceSession,
-        run_options: ort.RunOptions,
-        config: pb.ModelConfig,
-        device: str,
-        device_id: int,
-    ) -> None:
-        self._session = session
-        self._run_options = run_options
-        self._device = device
-        self._device_id = device_id
-        self._states: DeviceStates | None = None
-        if config.sequence_batching.state:
-            try:
-                from tritonnb.backends.device_states import DeviceStates
-            except ImportError as error:
-                raise UnsupportedError(
-                    f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
-                    'pip install "tritonnb[gpu]"'
-                ) from error
-            self._states = DeviceStates(config, device, device_id)
-
-    @property
-    def states(self) -> Mapping[str, str]:
-        """The states that stay on the device: the name of the state input for each state output."""
-        return {} if self._states is None else self._states.by_output
-
-    def run(
-        self, execution: Execution, feeds: Mapping[str, npt.NDArray[np.generic]], outputs: Sequence[str]
-    ) -> list[npt.NDArray[np.generic]]:
-        """Run a batch and store its states.
-
-        Parameters
-        ----------
-        execution : Execution
-        feeds : mapping of str to array
-            The inputs, except the states that stay on the device.
-        outputs : sequence of str
-            The outputs to copy to the CPU.
-
-        Returns
-        -------
-        list of array
-            In the order of ``outputs``.
-        """
-        binding, states = self._session.io_binding(), self._states
-        for name, array in feeds.items():
-            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device, self._device_id)
-            binding.bind_ortvalue_input(name, value)
-        if states is not None:
-            gathered = states.gather(execution)  # kept during the run, since the binding only has their addresses
-            for name, tensor in gathered.items():
-                dtype = states.inputs[name].numpy
-                binding.bind_input(name, self._device, self._device_id, dtype, tuple(tensor.shape), tensor.data_ptr())
-        names = list(dict.fromkeys((*outputs, *self.states)))
-        for name in names:
-            binding.bind_output(name, self._device, self._device_id)
-        self._session.run_with_iobinding(binding, self._run_options)
-        values = dict(zip(names, binding.get_outputs(), strict=True))
-        if states is not None:
-            states.publish(execution, {name: states.from_ort_value(values[name]) for name in states.by_output})
-        return [values[name].numpy() for name in outputs]
 
 
 MODEL_FILE = "model.onnx"
@@ -190,7 +103,8 @@ class OnnxInstance(BackendModelInstance):
     def __init__(self, model: OnnxModel, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-        self._bound: BoundSession | None = None
+        self._device: tuple[str, int] | None = None
+        self._device_states: DeviceStates | None = None
         self.thread_agnostic = spec.kind == "KIND_CPU"
 
     def initialize(self) -> None:
@@ -212,10 +126,36 @@ class OnnxInstance(BackendModelInstance):
             self._list_tensors({})
 
     def bind(self, device: str, device_id: int) -> None:
-        """Run on a device from now on; states stay in its memory."""
+        """Run through an I/O binding on a device from now on.
+
+        Inputs are copied to the device and outputs back, once each. Implicit states stay on the device: PyTorch gathers
+        and divides them, and the session reads them without a copy. Strings cannot be bound.
+
+        Parameters
+        ----------
+        device : str
+            ``"cuda"``, or another device type that has the same name in ONNX Runtime and PyTorch.
+        device_id : int
+
+        Raises
+        ------
+        UnsupportedError
+            If the model has states and PyTorch is not installed.
+        """
         config = self._model.context.config
-        self._bound = BoundSession(self._session, self._model.run_options, config, device, device_id)
-        self._list_tensors(self._bound.states)
+        self._device = device, device_id
+        if not config.sequence_batching.state:
+            self._list_tensors({})
+            return
+        try:
+            from tritonnb.backends.device_states import DeviceStates
+        except ImportError as error:
+            raise UnsupportedError(
+                f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
+                'pip install "tritonnb[gpu]"'
+            ) from error
+        self._device_states = DeviceStates(config, device, device_id)
+        self._list_tensors(self._device_states.by_output)
 
     def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
         """List the tensors that pass through the CPU: all except the bound states."""
@@ -229,11 +169,10 @@ class OnnxInstance(BackendModelInstance):
         feeds = self._model.tensors.gather(execution, self._inputs, optional=True, decode=True)
         execution.compute_started()
         try:
-            results = (
-                self._session.run(self._fetched_names, feeds, self._model.run_options)
-                if self._bound is None
-                else self._bound.run(execution, feeds, self._fetched_names)
-            )
+            if self._device is None:
+                results = self._session.run(self._fetched_names, feeds, self._model.run_options)
+            else:
+                results = self._run_bound(execution, feeds, self._device)
         except TritonError:
             raise
         except Exception as error:
@@ -244,8 +183,28 @@ class OnnxInstance(BackendModelInstance):
 
     def finalize(self) -> None:
         """Release the session."""
-        self._bound = None
+        self._device_states = None
         del self._session
+
+    def _run_bound(self, execution: Execution, feeds: Mapping[str, Array], device: tuple[str, int]) -> list[Array]:
+        binding, states = self._session.io_binding(), self._device_states
+        for name, array in feeds.items():
+            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *device)
+            binding.bind_ortvalue_input(name, value)
+        if states is not None:
+            gathered = states.gather(execution)  # kept during the run, since the binding only has their addresses
+            for name, tensor in gathered.items():
+                dtype = states.inputs[name].numpy
+                binding.bind_input(name, *device, dtype, tuple(tensor.shape), tensor.data_ptr())
+        bound_states = {} if states is None else states.by_output
+        names = list(dict.fromkeys((*self._fetched_names, *bound_states)))
+        for name in names:
+            binding.bind_output(name, *device)
+        self._session.run_with_iobinding(binding, self._model.run_options)
+        values = dict(zip(names, binding.get_outputs(), strict=True))
+        if states is not None:
+            states.publish(execution, {name: states.from_ort_value(values[name]) for name in bound_states})
+        return [values[name].numpy() for name in self._fetched_names]
 
 
 def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
@@ -275,6 +234,6 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
     model.tensors.check(inputs, outputs, check)
 
 
-def _as_bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _as_bytes(array: Array) -> Array:
     """Return an output whose strings, if it has any, are ``bytes``."""
     return as_bytes_array(array) if array.dtype.kind == "O" else array
