@@ -40,7 +40,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
-PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
+AOTI_PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
 
 Array = npt.NDArray[Any]
 Run = Callable[[list[Array]], list[Array]]

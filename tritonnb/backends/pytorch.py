@@ -21,8 +21,7 @@ from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.devices import CPU
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_model_file, integer_parameter
-from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM
-from tritonnb.backends.pt2 import Pt2Model, check_has_dtype, configured_datatypes
+from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, configured_datatypes
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
