@@ -50,8 +50,7 @@ def complete(isolated: bool) -> Complete:
         registry = BackendRegistry(lambda backend: {})
         if not isolated:
             return registry.get("python").auto_complete(context)
-        child = registry.isolated("python")
-        child.open(context)
+        child = registry.isolated(context)
         try:
             return child.auto_complete(context)
         finally:

@@ -96,12 +96,7 @@ class Loaded:
     ) -> None:
         registry = BackendRegistry(lambda backend: settings or {})
         context = ModelContext("m", 1, config, directory, settings or {})
-        backend: Backend
-        if isolated:
-            backend = child = registry.isolated(config.backend)
-            child.open(context)
-        else:
-            backend = registry.get(config.backend)
+        backend: Backend = registry.isolated(context) if isolated else registry.get(config.backend)
         completed = backend.auto_complete(context) or config
         self.context = ModelContext("m", 1, completed, directory, settings or {})
         self.config = completed

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backends.models import Loaded, config_of, request, rows, write_identity
+from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
@@ -95,6 +96,6 @@ def test_backend_of_another_package_runs_unchanged_in_a_child(tmp_path: Path, mo
 def test_error_creating_an_isolated_backend_equals_that_in_process(tmp_path: Path) -> None:
     registry = BackendRegistry(lambda backend: {})
     with pytest.raises(InvalidArgumentError, match="unable to find backend library for backend 'nosuch'"):
-        registry.isolated("nosuch")
+        registry.isolated(ModelContext("m", 1, config_of("nosuch"), tmp_path))
     with pytest.raises(UnsupportedError, match="backend 'dali' is not available"):
-        registry.isolated("dali")
+        registry.isolated(ModelContext("m", 1, config_of("dali"), tmp_path))

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, save_model
 from tests.backends.framework_checks import WRONG_TENSORS, OneState
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tritonnb.backends.contract import InstanceSpec, ModelContext
-from tritonnb.backends.onnxruntime_options import providers
+from tritonnb.backends.onnxruntime import providers
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 

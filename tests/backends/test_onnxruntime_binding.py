@@ -1,4 +1,4 @@
-"""A bound session, on the CPU as its device."""
+"""Sessions that run through an I/O binding, on the CPU as their device: the path of KIND_GPU, without a GPU."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import GraphProto, TensorProto, helper
 
 from tests.backends.models import Loaded, config_of, request
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.onnxruntime import BoundSession
 from tritonnb.core.datatypes import BOOL, FP32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 
+TENSORS = """
+    input { name: "X" data_type: TYPE_FP32 dims: 2 }
+    output { name: "Y" data_type: TYPE_FP32 dims: 2 }
+    output { name: "BEFORE" data_type: TYPE_FP32 dims: 1 }
+"""
 STATES = """
     sequence_batching {
         state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 }
@@ -49,8 +52,8 @@ class Sequence:
 
 
 @pytest.fixture
-def session() -> ort.InferenceSession:
-    """TOTAL adds X up, SEEN says whether there was any."""
+def bound(tmp_path: Path) -> Loaded:
+    """A bound model: TOTAL adds X up, SEEN says whether there was any."""
     dims = {"X": 2, "TOTAL": 2, "Y": 2, "NEXT_TOTAL": 2}
     ends = {
         name: helper.make_tensor_value_info(name, kind, ["b", dims.get(name, 1)])
@@ -64,20 +67,26 @@ def session() -> ort.InferenceSession:
         helper.make_node("Cast", ["SEEN"], ["BEFORE"], to=FLOAT),
     ]
     graph = helper.make_graph(nodes, "g", [ends[name] for name in INPUTS], [ends[name] for name in OUTPUTS])
+    write(graph, tmp_path)
+    loaded = Loaded(config_of("onnxruntime", TENSORS, STATES), tmp_path)
+    loaded.instance.bind("cpu", 0)
+    return loaded
+
+
+def write(graph: GraphProto, directory: Path) -> None:
+    """Write a graph as version 1 of a model."""
+    (directory / "1").mkdir()
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return ort.InferenceSession(model.SerializeToString())
+    (directory / "1" / "model.onnx").write_bytes(model.SerializeToString())
 
 
-def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list[list[float]]]:
-    execution = Execution(list(steps), len(steps), lambda *_: None, 1)
-    feeds = {"X": np.concatenate([step.inputs["X"].array for step in steps])}
-    names = ["Y", "BEFORE"]
-    return {name: array.tolist() for name, array in zip(names, bound.run(execution, feeds, names), strict=True)}
+def run(bound: Loaded, *steps: InferRequest) -> dict[str, list[list[float]]]:
+    """The outputs of one batch, with a row for each step."""
+    outputs = [answer.outputs for answer in bound.run(*steps) if answer is not None]
+    return {rows[0].name: [row.array[0].tolist() for row in rows] for rows in zip(*outputs, strict=True)}
 
 
-def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSession) -> None:
-    bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
-    assert bound.states == {"NEXT_TOTAL": "TOTAL", "NEXT_SEEN": "SEEN"}
+def test_states_stay_on_the_device_from_step_to_step(bound: Loaded) -> None:
     one, two = Sequence(), Sequence()
     assert run(bound, one.step(1))["Y"] == [[1, 1]]
     both = run(bound, two.step(5), one.step(2))
@@ -88,18 +97,16 @@ def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSessi
     assert kept.tolist() == [[3, 3]]
 
 
-def test_request_with_an_error_response_keeps_its_state(session: ort.InferenceSession) -> None:
-    bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
+def test_request_with_an_error_response_keeps_its_state(bound: Loaded) -> None:
     one, two = Sequence(), Sequence()
     execution = Execution([one.step(1), two.step(1)], 2, lambda *_: None, 1)
     execution.fail(0, InvalidArgumentError("no"))
-    bound.run(execution, {"X": np.ones((2, 2), np.float32)}, ["Y"])
+    bound.instance.execute(execution)
     assert one.inputs["TOTAL"].array.tolist() == [[0, 0]]
     assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]
 
 
 def test_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -> None:
-    """The path of KIND_GPU, without a GPU."""
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 2 } output { name: "Y" data_type: TYPE_FP32 dims: 2 }'
     state = 'sequence_batching { state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 } }'
     ends = {name: helper.make_tensor_value_info(name, FLOAT, ["b", 2]) for name in ("X", "TOTAL", "Y", "NEXT_TOTAL")}
@@ -108,9 +115,7 @@ def test_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -
         helper.make_node("Identity", ["NEXT_TOTAL"], ["Y"]),
     ]
     graph = helper.make_graph(nodes, "g", [ends["X"], ends["TOTAL"]], [ends["Y"], ends["NEXT_TOTAL"]])
-    (tmp_path / "1").mkdir()
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (tmp_path / "1" / "model.onnx").write_bytes(model.SerializeToString())
+    write(graph, tmp_path)
     loaded = Loaded(config_of("onnxruntime", tensors, state), tmp_path)
     loaded.instance.bind("cpu", 0)
     sequence = Sequence()

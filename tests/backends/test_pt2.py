@@ -25,8 +25,7 @@ from tests.backends.framework_checks import (
 from tests.backends.models import Loaded, config_of, request, rows
 from tests.backends.serving import Arrays, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
-from tritonnb.backends.pt2 import argument_names
-from tritonnb.backends.pt2_probe import least_rows
+from tritonnb.backends.pt2 import argument_names, least_rows
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config

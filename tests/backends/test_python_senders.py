@@ -11,7 +11,7 @@ import pytest
 
 from tests.backends.models import Loaded, request, rows
 from tests.backends.python_models import HEAD, SCRIPTED, Load, load_model, run, value_of
-from tritonnb.backends.isolation import instance as isolated_instance
+from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.codec import Encoded, Packer, encode_request
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest
@@ -186,7 +186,7 @@ def test_cancellation_that_arrives_before_its_batch_is_not_lost(
             cancel(loaded, encoded)
         return fields
 
-    monkeypatch.setattr(isolated_instance, "encode_request", encode_late)
+    monkeypatch.setattr(codec, "encode_request", encode_late)
     assert loaded.run(*requests) == [None, None]
     loaded.instance.finalize()
 

@@ -37,7 +37,7 @@ def test_model_cannot_read_a_non_utf8_id() -> None:
     core_request = request(IN0=rows(0))
     core_request.id = core_request.correlation_id = "\udcff"
     core_request.parameters = {"name": "\udcff"}
-    received = InferenceRequest.received(core_request, (), lambda: ResponseSender(core_request, discard_response))
+    received = InferenceRequest.received(core_request, (), lambda: ResponseSender(core_request, discard_response).send)
     for ask in (received.request_id, received.correlation_id, received.parameters):
         with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
             ask()
@@ -125,9 +125,7 @@ def test_arguments_of_the_wrong_type_are_refused() -> None:
         pb_utils.InferenceResponse(error="text")
     with pytest.raises(TypeError):
         pb_utils.TritonError(ValueError("text"))
-    sender: Any = InferenceResponseSender(
-        ResponseSender(request(IN0=rows(0)), discard_response), request(IN0=rows(0)), ()
-    )
+    sender: Any = InferenceResponseSender(lambda response: None, request(IN0=rows(0)), ())
     with pytest.raises(TypeError):
         sender.send([])
     with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):

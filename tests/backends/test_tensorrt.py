@@ -40,8 +40,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     package.runtime = fake
     monkeypatch.setitem(sys.modules, "cuda.bindings", package)
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt())
-    for name in ("tensorrt", "tensorrt_engine"):
-        monkeypatch.delitem(sys.modules, f"tritonnb.backends.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "tritonnb.backends.tensorrt", raising=False)
     return fake
 
 

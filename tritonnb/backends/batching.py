@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,6 @@ from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[np.generic]
-
-#: No output is divided by shapes: every output has one row for each row of the batch.
-NO_PARTS: Mapping[str, Sequence[tuple[int, ...]]] = MappingProxyType({})
 
 
 def find_input(request: InferRequest, name: str) -> Array | None:
@@ -167,7 +163,7 @@ def scatter(
     execution: Execution,
     outputs: Mapping[str, tuple[TensorSpec, Array]],
     batching: bool,
-    parts: Mapping[str, Sequence[tuple[int, ...]]] = NO_PARTS,
+    parts: Mapping[str, Sequence[tuple[int, ...]]] | None = None,
 ) -> None:
     """Respond to every request that has no response yet with its rows of the batch's outputs.
 
@@ -189,6 +185,7 @@ def scatter(
     >>> execution.responses
     [InferResponse(outputs=[Tensor('Y', FP32, [1, 1])], final=True)]
     """
+    parts = parts or {}
     divided = {name: _divide(name, outputs[name][1], shapes) for name, shapes in parts.items() if name in outputs}
     row = 0
     for index, request in enumerate(execution.requests):

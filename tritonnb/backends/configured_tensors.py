@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from tritonnb.backends.batching import decode_strings, find_input, gather, publish_states, scatter
+from tritonnb.backends.batching import Array, decode_strings, find_input, gather, publish_states, scatter
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import check_input_count, find_tensor
 from tritonnb.core.datatypes import BY_NUMBER
@@ -65,7 +64,7 @@ class BatchTensors:
             for target in batch_output.target_name
         }
 
-    def inputs(self, execution: Execution) -> dict[str, npt.NDArray[np.generic]]:
+    def inputs(self, execution: Execution) -> dict[str, Array]:
         """Return the arrays of the inputs that describe a batch, by name."""
         return {name: values(_shapes(execution, source)).astype(dtype) for name, values, dtype, source in self._inputs}
 
@@ -79,16 +78,16 @@ def _shapes(execution: Execution, source: str) -> Shapes:
     return [(0,) if array is None else array.shape for array in arrays]
 
 
-def _counts(shapes: Shapes) -> npt.NDArray[np.generic]:
+def _counts(shapes: Shapes) -> Array:
     return np.array([np.prod(shape, dtype=np.int64) for shape in shapes])
 
 
-def _item_shapes(shapes: Shapes) -> npt.NDArray[np.generic]:
+def _item_shapes(shapes: Shapes) -> Array:
     """Return the shape without the batch dimension, for each row of the batch."""
     return np.array([shape[1:] for shape in shapes for _ in range(shape[0])])
 
 
-_VALUES: Mapping[int, Callable[[Shapes], npt.NDArray[np.generic]]] = {
+_VALUES: Mapping[int, Callable[[Shapes], Array]] = {
     Kind.BATCH_ELEMENT_COUNT: _counts,
     Kind.BATCH_ACCUMULATED_ELEMENT_COUNT: lambda shapes: np.cumsum(_counts(shapes)),
     Kind.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO: lambda shapes: np.cumsum([0, *_counts(shapes)]),
@@ -177,7 +176,7 @@ class ConfiguredTensors:
 
     def gather(
         self, execution: Execution, names: Iterable[str], *, optional: bool = False, decode: bool = False
-    ) -> dict[str, npt.NDArray[np.generic]]:
+    ) -> dict[str, Array]:
         """Return the arrays of a batch by name: those that describe it, and inputs.
 
         Parameters

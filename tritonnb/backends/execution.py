@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.failures import frames_to_notes, location_suffix
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
@@ -194,8 +194,10 @@ class FailureLog:
         self._logger = logger
         self._places: set[tuple[object, ...]] = set()
 
-    def convert(self, error: BaseException, execution: Execution) -> InternalError:
-        """Log an exception that is not a `TritonError`, and return the error for the requests of the batch."""
+    def convert(self, error: BaseException, execution: Execution) -> TritonError:
+        """Return the error for the requests of the batch; an exception that is not a `TritonError` is logged."""
+        if isinstance(error, TritonError):
+            return strip_traceback(error)
         place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
         if place in self._places:
             self._logger.debug("instance '%s' failed again: %s: %s", self._name, type(error).__name__, error)

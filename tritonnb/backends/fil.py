@@ -15,21 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import treelite
 
+from tritonnb.backends import model_checks
 from tritonnb.backends.batching import gather, scatter
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import (
-    ModelTensor,
-    boolean_parameter,
-    check_datatype,
-    check_input_count,
-    complete_config,
-    find_model_file,
-    integer_parameter,
-    read_parameter,
-    shape_error,
-)
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnknownError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -94,10 +84,10 @@ class FilOptions:
         name = "is_classifier" if "output_class" not in parameters else "output_class"
         if name not in parameters:
             raise InvalidArgumentError(f"Required parameter {name} not found in config")
-        self.is_classifier = boolean_parameter(context, name, False)
-        self.predict_proba = boolean_parameter(context, "predict_proba", False)
-        self.threshold = read_parameter(context, "threshold", 0.5, float, "a number")
-        self.threads = integer_parameter(context, "cpu_nthread", DEFAULT_THREADS)
+        self.is_classifier = model_checks.boolean_parameter(context, name, False)
+        self.predict_proba = model_checks.boolean_parameter(context, "predict_proba", False)
+        self.threshold = model_checks.read_parameter(context, "threshold", 0.5, float, "a number")
+        self.threads = model_checks.integer_parameter(context, "cpu_nthread", DEFAULT_THREADS)
 
     def output_sizes(self, classes: int) -> tuple[int, ...]:
         """Return the sizes that the output may have for a number of classes; 1 for regression and two classes."""
@@ -124,8 +114,8 @@ def load_trees(context: ModelContext) -> treelite.Model:
     if kind not in _FORMATS:
         raise UnsupportedError(f"{kind} not recognized as a valid serialization format.")
     filename, load = _FORMATS[kind]
-    path = find_model_file(context, filename, error=UnavailableError)
-    allow_unknown = boolean_parameter(context, "xgboost_allow_unknown_field", False)
+    path = model_checks.find_model_file(context, filename, error=UnavailableError)
+    allow_unknown = model_checks.boolean_parameter(context, "xgboost_allow_unknown_field", False)
     try:
         model = load(path, allow_unknown_field=allow_unknown) if kind.startswith("xgboost_") else load(path)
     except (treelite.TreeliteError, UnicodeDecodeError, RuntimeError) as error:
@@ -152,10 +142,10 @@ class FilBackend(Backend):
             return config
         model, options = load_trees(context), FilOptions(context)
         size = options.output_sizes(_field(model, "num_class"))[0]
-        complete_config(
+        model_checks.complete_config(
             config,
-            [ModelTensor(INPUT, FP32, (-1, model.num_feature))],
-            [ModelTensor(OUTPUT, FP32, (-1, size))],
+            [model_checks.ModelTensor(INPUT, FP32, (-1, model.num_feature))],
+            [model_checks.ModelTensor(OUTPUT, FP32, (-1, size))],
             batching=True,
             default_max_batch_size=context.default_max_batch_size,
         )
@@ -258,16 +248,16 @@ def _check_config(context: ModelContext, tensors: ConfiguredTensors, features: i
         )
 
     def check(tensor: TensorSpec, allowed: tuple[int, ...], kind: str) -> None:
-        check_datatype(context.name, tensor, FP32, kind)
+        model_checks.check_datatype(context.name, tensor, FP32, kind)
         dims = tensor.backend_dims[not batching :]
         # Triton's backend removes dims of size 1 from the output.
         fits = [(size,) for size in allowed] + [(-1,)] * (kind == "input") + [()] * (1 in allowed and not batching)
         if dims not in fits:
             shape = (-1, allowed[0])
             expected = (-1, *dims) if batching else tensor.backend_dims
-            raise shape_error(context.name, tensor.name, shape, expected, batching)
+            raise model_checks.shape_error(context.name, tensor.name, shape, expected, batching)
 
     tensors.check({INPUT: (features,)}, {OUTPUT: sizes}, check, has_other_inputs=True)
-    check_input_count(context.name, len(tensors.inputs), 1)
+    model_checks.check_input_count(context.name, len(tensors.inputs), 1)
     if not outputs:
         raise InvalidArgumentError(f"model '{context.name}': expected the output '{OUTPUT}', got none")

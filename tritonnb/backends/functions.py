@@ -12,10 +12,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.batching import Array, gather, scatter
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.python.coroutines import CoroutineRunner
@@ -164,14 +163,14 @@ class FunctionInstance(BackendModelInstance):
         """Close the event loop of an ``async def`` function."""
         self._coroutines.close()
 
-    def _gather(self, execution: Execution, spec: TensorSpec) -> npt.NDArray[np.generic] | None:
+    def _gather(self, execution: Execution, spec: TensorSpec) -> Array | None:
         array = gather(execution, spec.name, spec.ragged, writeable=True)
         return None if array is None else spec.datatype.to_values(array)
 
 
 def read_outputs(
     spec: ModelSpec, returned: Mapping[str, npt.ArrayLike] | npt.ArrayLike, rows: int
-) -> dict[str, npt.NDArray[np.generic]]:
+) -> dict[str, Array]:
     """Return the outputs of a batch as arrays of their datatypes.
 
     Parameters
@@ -210,7 +209,7 @@ def _names(outputs: Iterable[object]) -> str:
     return ", ".join(map(repr, outputs))
 
 
-def _read_output(spec: ModelSpec, output: TensorSpec, value: npt.ArrayLike, rows: int) -> npt.NDArray[np.generic]:
+def _read_output(spec: ModelSpec, output: TensorSpec, value: npt.ArrayLike, rows: int) -> Array:
     where = f"model '{spec.name}': output '{output.name}'"
     if value is None:
         raise InternalError(f"{where} expected {output.datatype.name} values, got None: does the function return them?")

@@ -95,8 +95,7 @@ def find_backend(name: str, directory: Path | None = None, library: Path | None 
     registered = list(entry_points(group=BACKEND_GROUP, name=name))
     if registered:
         return BackendLocation(name, registered[0].value)
-    file = directory / name / "model.py" if directory is not None else None
-    if file is not None and file.is_file():
+    if directory is not None and (file := directory / name / "model.py").is_file():
         return BackendLocation(name, _PYTHON, (str(file),))
     if name in _ALTERNATIVES:
         raise UnsupportedError(f"backend '{name}' is not available: {_ALTERNATIVES[name]}")

@@ -1,31 +1,27 @@
 """The ONNX Runtime backend: ``backend: "onnxruntime"``.
 
-Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend.
-Each instance has its own session. On CUDA, tensors are bound to the device (`BoundSession`) unless one of them has
+Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend: names and values are
+passed on. Options that cannot be implemented here and unknown options of an accelerator are errors.
+
+Each instance has its own session. On CUDA, tensors are bound to the device (`OnnxInstance.bind`) unless one of them has
 strings; on the CPU, the session takes and returns NumPy arrays.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 
+from tritonnb.backends import model_checks
+from tritonnb.backends.batching import Array
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import (
-    ModelTensor,
-    check_tensor,
-    complete_config,
-    find_model_file,
-)
-from tritonnb.backends.onnxruntime_options import providers, run_options, session_options
 from tritonnb.core.datatypes import DATATYPES, INVALID, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -35,100 +31,40 @@ from tritonnb.model_config.schema import TensorSpec
 if TYPE_CHECKING:
     from tritonnb.backends.device_states import DeviceStates
 
-
-class BoundSession:
-    """A session that runs through an I/O binding.
-
-    Inputs are copied to the device and outputs back, once each. Implicit states stay on the device: PyTorch gathers and
-    divides them, and the session reads them without a copy. Strings cannot be bound.
-
-    Parameters
-    ----------
-    session : onnxruntime.InferenceSession
-    run_options : onnxruntime.RunOptions
-    config : inference.ModelConfig
-        Its states stay on the device.
-    device : str
-        ``"cuda"``, or another device type that has the same name in ONNX Runtime and PyTorch.
-    device_id : int
-
-    Raises
-    ------
-    UnsupportedError
-        If the model has states and PyTorch is not installed.
-    """
-
-    def __init__(
-        self,
-        session: ort.InferenceSession,
-        run_options: ort.RunOptions,
-        config: pb.ModelConfig,
-        device: str,
-        device_id: int,
-    ) -> None:
-        self._session = session
-        self._run_options = run_options
-        self._device = device
-        self._device_id = device_id
-        self._states: DeviceStates | None = None
-        if config.sequence_batching.state:
-            try:
-                from tritonnb.backends.device_states import DeviceStates
-            except ImportError as error:
-                raise UnsupportedError(
-                    f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
-                    'pip install "tritonnb[gpu]"'
-                ) from error
-            self._states = DeviceStates(config, device, device_id)
-
-    @property
-    def states(self) -> Mapping[str, str]:
-        """The states that stay on the device: the name of the state input for each state output."""
-        return {} if self._states is None else self._states.by_output
-
-    def run(
-        self, execution: Execution, feeds: Mapping[str, npt.NDArray[np.generic]], outputs: Sequence[str]
-    ) -> list[npt.NDArray[np.generic]]:
-        """Run a batch and store its states.
-
-        Parameters
-        ----------
-        execution : Execution
-        feeds : mapping of str to array
-            The inputs, except the states that stay on the device.
-        outputs : sequence of str
-            The outputs to copy to the CPU.
-
-        Returns
-        -------
-        list of array
-            In the order of ``outputs``.
-        """
-        binding, states = self._session.io_binding(), self._states
-        for name, array in feeds.items():
-            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device, self._device_id)
-            binding.bind_ortvalue_input(name, value)
-        if states is not None:
-            gathered = states.gather(execution)  # kept during the run, since the binding only has their addresses
-            for name, tensor in gathered.items():
-                dtype = states.inputs[name].numpy
-                binding.bind_input(name, self._device, self._device_id, dtype, tuple(tensor.shape), tensor.data_ptr())
-        names = list(dict.fromkeys((*outputs, *self.states)))
-        for name in names:
-            binding.bind_output(name, self._device, self._device_id)
-        self._session.run_with_iobinding(binding, self._run_options)
-        values = dict(zip(names, binding.get_outputs(), strict=True))
-        if states is not None:
-            states.publish(execution, {name: states.from_ort_value(values[name]) for name in states.by_output})
-        return [values[name].numpy() for name in outputs]
-
-
 MODEL_FILE = "model.onnx"
 #: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
 _measuring = threading.Lock()
 
 #: The datatypes by the type that ONNX Runtime reports for a tensor, such as ``tensor(float)``.
 _DATATYPES = {f"tensor({datatype.onnx})": datatype for datatype in DATATYPES if datatype.onnx}
+
+#: ONNX Runtime's levels by ``optimization.graph.level``; by default all optimizations are enabled.
+_GRAPH_LEVELS = {
+    -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+_CUDA, _TENSORRT, _OPENVINO = "CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
+_ACCELERATORS = {"gpu": {"cuda": _CUDA, "tensorrt": _TENSORRT}, "cpu": {"openvino": _OPENVINO}}
+
+#: Model parameters that Triton passes to the CUDA provider; ONNX Runtime takes names instead of the numbers.
+_CUDA_PARAMETERS: Mapping[str, Mapping[str, str]] = {
+    "gpu_mem_limit": {},
+    "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
+    "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
+    "do_copy_in_default_stream": {},
+}
+_TENSORRT_PARAMETERS = {
+    "max_workspace_size_bytes": "trt_max_workspace_size",
+    "int8_calibration_table_name": "trt_int8_calibration_table_name",
+    "int8_use_native_calibration_table": "trt_int8_use_native_calibration_table",
+}
+_PRECISIONS: Mapping[str, Mapping[str, str]] = {
+    "FP32": {},
+    "FP16": {"trt_fp16_enable": "1"},
+    "BF16": {"trt_bf16_enable": "1"},
+    "INT8": {"trt_int8_enable": "1"},
+}
 
 
 class OnnxRuntimeBackend(Backend):
@@ -155,10 +91,10 @@ class OnnxRuntimeBackend(Backend):
         config = context.config
         if config.input and config.output:
             return config
-        path = find_model_file(context, MODEL_FILE, in_directory=True)
+        path = model_checks.find_model_file(context, MODEL_FILE, in_directory=True)
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         inputs, outputs = session.get_inputs(), session.get_outputs()
-        complete_config(
+        model_checks.complete_config(
             config,
             map(_model_tensor, inputs),
             map(_model_tensor, outputs),
@@ -179,7 +115,7 @@ class OnnxModel(BackendModel):
 
     def initialize(self) -> None:
         """Read the options, so that a wrong one fails the load before a session is created."""
-        self.path = find_model_file(self.context, MODEL_FILE, in_directory=True)
+        self.path = model_checks.find_model_file(self.context, MODEL_FILE, in_directory=True)
         self.tensors = ConfiguredTensors(self.context.config)
         self.options = session_options(self.context)
         self.run_options = run_options(self.context)
@@ -195,7 +131,8 @@ class OnnxInstance(BackendModelInstance):
     def __init__(self, model: OnnxModel, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-        self._bound: BoundSession | None = None
+        self._device: tuple[str, int] | None = None
+        self._device_states: DeviceStates | None = None
         self.thread_agnostic = spec.kind == "KIND_CPU"
 
     def initialize(self) -> None:
@@ -217,10 +154,36 @@ class OnnxInstance(BackendModelInstance):
             self._list_tensors({})
 
     def bind(self, device: str, device_id: int) -> None:
-        """Run on a device from now on; states stay in its memory."""
+        """Run through an I/O binding on a device from now on.
+
+        Inputs are copied to the device and outputs back, once each. Implicit states stay on the device: PyTorch gathers
+        and divides them, and the session reads them without a copy. Strings cannot be bound.
+
+        Parameters
+        ----------
+        device : str
+            ``"cuda"``, or another device type that has the same name in ONNX Runtime and PyTorch.
+        device_id : int
+
+        Raises
+        ------
+        UnsupportedError
+            If the model has states and PyTorch is not installed.
+        """
         config = self._model.context.config
-        self._bound = BoundSession(self._session, self._model.run_options, config, device, device_id)
-        self._list_tensors(self._bound.states)
+        self._device = device, device_id
+        if not config.sequence_batching.state:
+            self._list_tensors({})
+            return
+        try:
+            from tritonnb.backends.device_states import DeviceStates
+        except ImportError as error:
+            raise UnsupportedError(
+                f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
+                'pip install "tritonnb[gpu]"'
+            ) from error
+        self._device_states = DeviceStates(config, device, device_id)
+        self._list_tensors(self._device_states.by_output)
 
     def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
         """List the tensors that pass through the CPU: all except the bound states."""
@@ -234,11 +197,10 @@ class OnnxInstance(BackendModelInstance):
         feeds = self._model.tensors.gather(execution, self._inputs, optional=True, decode=True)
         execution.compute_started()
         try:
-            results = (
-                self._session.run(self._fetched_names, feeds, self._model.run_options)
-                if self._bound is None
-                else self._bound.run(execution, feeds, self._fetched_names)
-            )
+            if self._device is None:
+                results = self._session.run(self._fetched_names, feeds, self._model.run_options)
+            else:
+                results = self._run_bound(execution, feeds, self._device)
         except TritonError:
             raise
         except Exception as error:
@@ -249,16 +211,37 @@ class OnnxInstance(BackendModelInstance):
 
     def finalize(self) -> None:
         """Release the session."""
-        self._bound = None
+        self._device_states = None
         del self._session
 
+    def _run_bound(self, execution: Execution, feeds: Mapping[str, Array], device: tuple[str, int]) -> list[Array]:
+        binding, states = self._session.io_binding(), self._device_states
+        for name, array in feeds.items():
+            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *device)
+            binding.bind_ortvalue_input(name, value)
+        if states is not None:
+            gathered = states.gather(execution)  # kept during the run, since the binding only has their addresses
+            for name, tensor in gathered.items():
+                dtype = states.inputs[name].numpy
+                binding.bind_input(name, *device, dtype, tuple(tensor.shape), tensor.data_ptr())
+        bound_states = {} if states is None else states.by_output
+        names = list(dict.fromkeys((*self._fetched_names, *bound_states)))
+        for name in names:
+            binding.bind_output(name, *device)
+        self._session.run_with_iobinding(binding, self._model.run_options)
+        values = dict(zip(names, binding.get_outputs(), strict=True))
+        if states is not None:
+            states.publish(execution, {name: states.from_ort_value(values[name]) for name in bound_states})
+        return [values[name].numpy() for name in self._fetched_names]
 
-def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
+
+def _model_tensor(tensor: ort.NodeArg) -> model_checks.ModelTensor:
     """Return a tensor as ONNX Runtime describes it; dimensions that are unknown or only have a name are -1."""
     datatype = _DATATYPES.get(tensor.type)
     if datatype is None:
         raise UnsupportedError(f"tensor '{tensor.name}': expected a type that Triton has, got {tensor.type}")
-    return ModelTensor(tensor.name, datatype, tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape))
+    dims = tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
+    return model_checks.ModelTensor(tensor.name, datatype, dims)
 
 
 def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
@@ -268,7 +251,7 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
     def check(spec: TensorSpec, node: ort.NodeArg, kind: str) -> None:
         tensor = _model_tensor(node)
         if kind == "output" or spec.name not in model.tensors.ragged:
-            check_tensor(config, spec, tensor, kind)
+            model_checks.check_tensor(config, spec, tensor, kind)
         elif tensor.shape != (-1,):
             raise InvalidArgumentError(
                 f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
@@ -280,6 +263,100 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
     model.tensors.check(inputs, outputs, check)
 
 
-def _as_bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _as_bytes(array: Array) -> Array:
     """Return an output whose strings, if it has any, are ``bytes``."""
     return as_bytes_array(array) if array.dtype.kind == "O" else array
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def session_options(context: ModelContext) -> ort.SessionOptions:
+    """Return the options of a model's sessions.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option has an invalid value.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    level = context.config.optimization.graph.level
+    options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    options.intra_op_num_threads = model_checks.integer_parameter(context, "intra_op_thread_count", 0)
+    options.inter_op_num_threads = model_checks.integer_parameter(context, "inter_op_thread_count", 0)
+    if model_checks.integer_parameter(context, "execution_mode", 0):
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.enable_cpu_mem_arena = bool(model_checks.integer_parameter(context, "enable_mem_arena", 1))
+    options.enable_mem_pattern = bool(model_checks.integer_parameter(context, "enable_mem_pattern", 1))
+    for name, value in context.parameters.items():
+        if name.startswith("session."):
+            options.add_session_config_entry(name, value)
+    return options
+
+
+def run_options(context: ModelContext) -> ort.RunOptions:
+    """Return the options of every run of a model's sessions."""
+    options = ort.RunOptions()
+    shrinkage = context.parameters.get("memory.enable_memory_arena_shrinkage")
+    if shrinkage is not None:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", shrinkage)
+    return options
+
+
+def providers(context: ModelContext, spec: InstanceSpec) -> list[str | tuple[str, dict[str, str]]]:
+    """Return the execution providers of an instance with their options, in order of preference.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an accelerator, or one of its parameters, is unknown.
+    UnsupportedError
+        If the installed ONNX Runtime does not have the provider.
+    """
+    config, on_gpu = context.config, spec.kind == "KIND_GPU"
+    accelerators = config.optimization.execution_accelerators
+    providers_with_options: list[tuple[str, dict[str, str]]] = []
+    requested = accelerators.gpu_execution_accelerator if on_gpu else accelerators.cpu_execution_accelerator
+    for accelerator in requested:
+        provider = _ACCELERATORS["gpu" if on_gpu else "cpu"].get(accelerator.name)
+        if provider is None:
+            raise InvalidArgumentError(f"unknown Execution Accelerator '{accelerator.name}' is requested")
+        providers_with_options.append((provider, _options(provider, dict(accelerator.parameters))))
+    if on_gpu and _CUDA not in [name for name, _ in providers_with_options]:
+        parameters = {name: value for name, value in context.parameters.items() if name in _CUDA_PARAMETERS}
+        providers_with_options.append((_CUDA, _options(_CUDA, parameters)))
+    available = ort.get_available_providers()
+    for name, options in providers_with_options:
+        if name not in available:
+            raise UnsupportedError(
+                f"model '{config.name}': expected an onnxruntime with {name}, got {', '.join(available)}: "
+                'pip install "tritonnb[gpu]"'
+            )
+        if on_gpu:
+            options["device_id"] = str(spec.device_id)
+    return [*providers_with_options, "CPUExecutionProvider"]
+
+
+def _options(provider: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    if provider == _CUDA:
+        return {name: _CUDA_PARAMETERS.get(name, {}).get(value, value) for name, value in parameters.items()}
+    if provider == _TENSORRT:
+        return _tensorrt_options(parameters)
+    return dict(parameters)
+
+
+def _tensorrt_options(parameters: Mapping[str, str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in parameters.items():
+        if name == "precision_mode":
+            if value not in _PRECISIONS:
+                raise InvalidArgumentError(f"unsupported precision mode '{value}' is requested")
+            options.update(_PRECISIONS[value])
+        elif name in _TENSORRT_PARAMETERS:
+            options[_TENSORRT_PARAMETERS[name]] = value
+        elif name.startswith("trt_"):
+            options[name] = value
+        else:
+            raise InvalidArgumentError(f"unknown parameter '{name}' is provided for TensorRT Execution Accelerator")
+    return options

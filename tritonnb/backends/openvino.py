@@ -7,29 +7,40 @@ follow Triton's OpenVINO backend. The instances of a model share one compiled mo
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy.typing as npt
 import openvino as ov
 
+from tritonnb.backends import model_checks
 from tritonnb.backends.batching import append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import complete_config
-from tritonnb.backends.openvino_model import (
-    OpenVinoOptions,
-    check_device_properties,
-    device_properties,
-    has_batch_layout,
-    model_tensor,
-    openvino_error,
-    prepare_model,
-    read_model,
-)
-from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.datatypes import BF16, BYTES, DATATYPES, FP64
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import fits
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+MODEL_FILE = "model.xml"
+
+#: The element types of Triton's OpenVINO backend; it has neither FP64 nor BF16 nor strings.
+_ELEMENTS = {datatype: ov.Type(datatype.numpy) for datatype in DATATYPES if datatype not in (FP64, BF16, BYTES)}
+_DATATYPES = {element.get_type_name(): datatype for datatype, element in _ELEMENTS.items()}
+
+#: The parameters that are properties of a device: a pattern of the values in upper case, and its description.
+_DEVICE_PARAMETERS = {
+    "INFERENCE_NUM_THREADS": (r"\d+", "a non-negative number"),
+    "COMPILATION_NUM_THREADS": (r"\d+", "a non-negative number"),
+    "HINT_BF16": ("YES", "YES"),
+    "NUM_STREAMS": (r"AUTO|NUMA|\d+", "either AUTO/NUMA/<int_value>"),
+    "PERFORMANCE_HINT": ("LATENCY|(CUMULATIVE_)?THROUGHPUT", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT"),
+}
 
 
 class OpenVinoBackend(Backend):
@@ -42,7 +53,7 @@ class OpenVinoBackend(Backend):
         config = context.config
         model = read_model(ov.Core(), context)
         has_batch = has_batch_layout(model)
-        complete_config(
+        model_checks.complete_config(
             config,
             map(model_tensor, model.inputs),
             map(model_tensor, model.outputs),
@@ -66,18 +77,19 @@ class OpenVinoModel(BackendModel):
         """Read the file, check the configuration against it, and compile it."""
         context = self.context
         self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
-        self.options = OpenVinoOptions(context)
+        self.pads_batches = is_yes(context, "ENABLE_BATCH_PADDING")
+        device = context.parameters.get("TARGET_DEVICE", "").upper() or "CPU"
+        extension = context.parameters.get("CPU_EXTENSION_PATH", "")
         _check_config(context)
-        properties = device_properties(context)
         core = ov.Core()
         with memory_growth(CPU) as self.memory:
-            if self.options.extension:
-                with openvino_error(" loading custom CPU extensions"):
-                    core.add_extension(self.options.extension)
-            model = prepare_model(read_model(core, context), context, self.tensors.spec, self.options)
-            with openvino_error("loading model"):
-                check_device_properties(core, context, self.options.device, properties)
-                self.compiled = core.compile_model(model, self.options.device, properties)
+            if extension:
+                with errors_in(" loading custom CPU extensions"):
+                    core.add_extension(extension)
+            model = prepare_model(read_model(core, context), context, self.tensors.spec)
+            with errors_in("loading model"):
+                properties = device_properties(core, context, device)
+                self.compiled = core.compile_model(model, device, properties)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance with its own infer request."""
@@ -99,13 +111,12 @@ class OpenVinoInstance(BackendModelInstance):
 
     def __init__(self, model: OpenVinoModel) -> None:
         self._model = model
-        self._options = model.options
         self._max_batch_size = model.tensors.spec.max_batch_size
         self._has_fixed_batch_size = self._max_batch_size > 0 and model.compiled.input(0).partial_shape[0].is_static
 
     def initialize(self) -> None:
         """Create the infer request."""
-        with openvino_error("creating infer request object"):
+        with errors_in("creating infer request object"):
             self._request = self._model.compiled.create_infer_request()
         self.memory, self._model.memory = self._model.memory, {CPU: 0}  # the first instance reports it
 
@@ -116,7 +127,7 @@ class OpenVinoInstance(BackendModelInstance):
         gathered = tensors.gather(execution, tensors.spec.inputs)
         feeds = {name: append_zeros(array, padding) for name, array in gathered.items()}
         execution.compute_started()
-        with openvino_error("running inference"):
+        with errors_in("running inference"):
             # Without copies: the arrays live until the responses have been copied.
             self._request.infer(feeds, share_inputs=True, share_outputs=True)
         execution.compute_ended()
@@ -131,7 +142,7 @@ class OpenVinoInstance(BackendModelInstance):
         missing = self._max_batch_size - rows
         if not self._max_batch_size or not missing:
             return 0
-        if self._options.batch_padding:
+        if self._model.pads_batches:
             return missing
         if self._has_fixed_batch_size:
             raise InternalError(
@@ -164,3 +175,216 @@ def _check_config(context: ModelContext) -> None:
                 f"model '{context.name}': expected sequence_batching without {kind}, got '{names[0]}': as on Triton, "
                 "the openvino backend does not pass it to the model; use the onnxruntime or the python backend"
             )
+
+
+def is_yes(context: ModelContext, name: str) -> bool:
+    """Return whether a parameter of a model is YES; as on Triton, every other value means no."""
+    return context.parameters.get(name, "").lower() == "yes"
+
+
+def device_properties(core: ov.Core, context: ModelContext, device: str) -> dict[str, Any]:
+    """Return the parameters of a model that are properties of its device.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one has an invalid value.
+    UnsupportedError
+        If the device lacks one of them: devices of different versions of OpenVINO have different ones.
+    """
+    properties: dict[str, Any] = {}
+    for name, (pattern, expected) in _DEVICE_PARAMETERS.items():
+        value = context.parameters.get(name, "").upper()
+        if not value:
+            continue
+        if not re.fullmatch(pattern, value):
+            raise InvalidArgumentError(f"expected the parameter '{name}' to be {expected}, got {value.lower()}")
+        if name == "HINT_BF16":
+            properties["INFERENCE_PRECISION_HINT"] = "bf16"
+        else:
+            properties[name] = int(value) if name.endswith("_THREADS") else value
+    supported = core.get_property(device, "SUPPORTED_PROPERTIES")
+    for name in properties:
+        if name not in supported:
+            raise UnsupportedError(
+                f"model '{context.name}': parameter '{name}' expected a property of device {device}, which in OpenVINO "
+                f"{ov.__version__.partition('-')[0]} has none of that name; remove the parameter"
+            )
+    return properties
+
+
+@contextlib.contextmanager
+def errors_in(activity: str) -> Iterator[None]:
+    """Convert exceptions of OpenVINO, which are a `RuntimeError`, to Triton's error."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise InternalError(f"openvino error in {activity} : {text}") from error
+
+
+def read_model(core: ov.Core, context: ModelContext) -> ov.Model:
+    """Read the model file.
+
+    Raises
+    ------
+    UnavailableError
+        If it does not exist.
+    InternalError
+        If OpenVINO cannot read it.
+    """
+    path = model_checks.find_model_file(context, MODEL_FILE, may_be_directory=True, error=UnavailableError)
+    with errors_in(f"reading model '{path}'"):
+        return core.read_model(path)
+
+
+def port_name(port: Any) -> str:
+    """Return the name of an input or output.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it has none.
+    """
+    if not port.names:
+        raise InvalidArgumentError(
+            f"tensor of node '{port.node.friendly_name}': expected a name, got none; save the model with named tensors"
+        )
+    name: str = port.any_name
+    return name
+
+
+def has_batch_layout(model: ov.Model) -> bool:
+    """Return whether the layouts of all inputs and outputs name a batch dimension."""
+    layouts = (ov.layout_helpers.get_layout(port) for port in (*model.inputs, *model.outputs))
+    return all(ov.layout_helpers.has_batch(layout) for layout in layouts)
+
+
+def model_tensor(port: Any) -> model_checks.ModelTensor:
+    """Return an input or output of the model.
+
+    Parameters
+    ----------
+    port : openvino.Output
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it has no name, a variable rank, or an element type that Triton's backend does not have.
+    """
+    name, shape = port_name(port), port.partial_shape
+    element = port.element_type.get_type_name()
+    if element not in _DATATYPES:
+        raise InvalidArgumentError(f"tensor '{name}': expected one of the types {', '.join(_DATATYPES)}, got {element}")
+    if shape.rank.is_dynamic:
+        raise InvalidArgumentError(f"tensor '{name}': expected a fixed number of dimensions, got {shape}")
+    dims = tuple(dim.get_length() if dim.is_static else -1 for dim in shape)
+    return model_checks.ModelTensor(name, _DATATYPES[element], dims)
+
+
+def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec) -> ov.Model:
+    """Check the configured tensors, and give the model their datatypes and batch size.
+
+    With ``RESHAPE_IO_LAYERS``, its inputs get their dims, too.
+
+    Parameters
+    ----------
+    model : openvino.Model
+    context : ModelContext
+    spec : ModelSpec
+        The tensors of the configuration. As on Triton, a datatype other than the model's is converted.
+
+    Returns
+    -------
+    openvino.Model
+
+    Raises
+    ------
+    InvalidArgumentError, InternalError
+        If the configuration does not fit the model.
+    """
+    inputs, outputs = _by_name(model.inputs), _by_name(model.outputs)
+    reshape = is_yes(context, "RESHAPE_IO_LAYERS")
+    model_checks.check_input_count(context.name, len(spec.inputs), len(model.inputs))
+    for name, tensor in spec.inputs.items():
+        port = model_checks.find_tensor(name, inputs, "input")
+        _check_datatype(context, tensor, "input")
+        if not reshape:
+            _check_input_dims(spec, tensor, model_tensor(port).shape)
+    for name, tensor in spec.outputs.items():
+        model_checks.find_tensor(name, outputs, "output")
+        _check_datatype(context, tensor, "output")
+    model = _convert(model, spec)
+    if reshape:
+        _reshape(model, spec)
+    if spec.max_batch_size:
+        _set_batch_size(model, context, spec)
+    for name, tensor in spec.outputs.items():
+        # After the batch size of the inputs was set.
+        expected, shape = _full_shape(spec, tensor), model_tensor(model.output(name)).shape
+        if not fits(expected, shape):
+            raise model_checks.shape_error(spec.name, name, shape, expected, spec.max_batch_size > 0)
+    return model
+
+
+def _by_name(ports: Any) -> dict[str, Any]:
+    """Return the inputs or outputs by name; one can have several names."""
+    return {name: port for port in ports if port_name(port) for name in port.names}
+
+
+def _check_datatype(context: ModelContext, tensor: TensorSpec, kind: str) -> None:
+    datatype = tensor.datatype
+    if datatype not in _ELEMENTS:
+        raise InternalError(
+            f"unsupported datatype {datatype.config_name} for {kind} '{tensor.name}' for model '{context.name}'"
+        )
+
+
+def _check_input_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Check the dims of an input; -1 in the configuration of a model that batches fits every dim, as on Triton."""
+    batching = spec.max_batch_size > 0
+    dims = tensor.backend_dims
+    is_same = len(shape) == len(dims) + batching and all(
+        provided in (-1, configured) or (batching and configured == -1)
+        for configured, provided in zip(dims, shape[batching:], strict=True)
+    )
+    if not is_same:
+        raise model_checks.shape_error(spec.name, tensor.name, shape, _full_shape(spec, tensor), batching)
+
+
+def _full_shape(spec: ModelSpec, tensor: TensorSpec) -> tuple[int, ...]:
+    batch = (spec.max_batch_size,) if spec.max_batch_size else ()
+    return (*batch, *tensor.backend_dims)
+
+
+def _convert(model: ov.Model, spec: ModelSpec) -> ov.Model:
+    processor = ov.preprocess.PrePostProcessor(model)
+    for tensors, find in ((spec.inputs, processor.input), (spec.outputs, processor.output)):
+        for name, tensor in tensors.items():
+            with errors_in(f"setting precision for {name}"):
+                find(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
+    with errors_in("apply model input preprocessing"):
+        return processor.build()
+
+
+def _reshape(model: ov.Model, spec: ModelSpec) -> None:
+    batch = [-1] if spec.max_batch_size else []
+    shapes = {name: ov.PartialShape([*batch, *tensor.backend_dims]) for name, tensor in spec.inputs.items()}
+    with errors_in(f"setting shape for {', '.join(shapes)}"):
+        model.reshape(shapes)
+
+
+def _set_batch_size(model: ov.Model, context: ModelContext, spec: ModelSpec) -> None:
+    """Make the first dimension of every input variable, or ``max_batch_size`` if it is to be fixed.
+
+    It is fixed with ``SKIP_OV_DYNAMIC_BATCHSIZE``, when batches are padded, and if operations of the model fix that of
+    an output.
+    """
+    is_fixed = is_yes(context, "SKIP_OV_DYNAMIC_BATCHSIZE") or is_yes(context, "ENABLE_BATCH_PADDING")
+    for name in spec.inputs:
+        with errors_in(f"setting layout for {name}"):
+            model.input(name).node.set_layout(ov.Layout("N..."))
+    with errors_in("setting max batch size"):
+        ov.set_batch(model, -1)
+        if is_fixed or any(model_tensor(model.output(name)).shape[:1] != (-1,) for name in spec.outputs):
+            ov.set_batch(model, spec.max_batch_size)

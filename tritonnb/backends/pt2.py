@@ -6,15 +6,21 @@ Triton: its position (``INPUT__0``, ``OUTPUT__0``), or its place in the argument
 
 A compiled program does not check its inputs unless ``AOTI_RUNTIME_CHECK_INPUTS`` is set in the environment, and reads
 outside of arrays that are too small. The first model sets the variable.
+
+An archive does not describe its tensors, so a program is checked against the configuration by running it once, with
+zeros. When its inputs are checked, an input that does not fit is an error that contains the position of the input and
+of the dim.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
+import re
 import threading
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,15 +33,25 @@ from tritonnb.backends.contract import BackendModel, BackendModelInstance, Insta
 from tritonnb.backends.device_states import DTYPES
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import boolean_parameter, find_tensor
-from tritonnb.backends.pt2_probe import check_program, least_rows, name_inputs
-from tritonnb.core.datatypes import BY_NUMBER, INVALID
+from tritonnb.backends.model_checks import boolean_parameter, find_tensor, shape_error
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, datatype_of
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import fits
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
-logger = logging.getLogger(__name__)
+AOTI_PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
 
-PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
+Array = npt.NDArray[Any]
+Run = Callable[[list[Array]], list[Array]]
+
+_INPUT_ERROR = re.compile(r"input_handles\[(\d+)\]: (.*)", re.DOTALL)
+_DIM_ERROR = re.compile(r"at (\d+), expected(?: it)?(?: to be [<>]=)?:? (\d+), but got: (\d+)")
+#: The check of the first dimension in the C++ code of a program.
+_ROWS_CHECK = re.compile(rb'dim value is too small at 0, "\s*<< "expected it to be >= (\d+)')
+#: The size of a variable dim in the first attempt.
+_FIRST_SIZE = 2
+_BATCH_ADVICE = "; export it with a dynamic first dimension that allows max_batch_size rows, or set max_batch_size: 0"
 
 #: Archives are loaded one at a time, so that the growth of the process's memory is that of one archive.
 _loading = threading.Lock()
@@ -55,8 +71,8 @@ class Pt2Model(BackendModel):
         self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
         self._share = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
         self._shared: dict[int, Any] = {}
-
-        _check_datatypes(context.config)
+        for kind, name, datatype, _ in configured_datatypes(context.config):
+            check_has_dtype(context.config, kind, name, datatype)
 
     def load(self, device_index: int) -> Any:
         """Load the archive on a device, -1 for the CPU; instances share it with ``ENABLE_WEIGHT_SHARING``."""
@@ -83,7 +99,6 @@ class Pt2Instance(BackendModelInstance):
     def __init__(self, model: Pt2Model, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-
         cuda = spec.kind == "KIND_GPU"
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
         self._place = ("GPU", spec.device_id) if cuda else CPU
@@ -103,9 +118,7 @@ class Pt2Instance(BackendModelInstance):
         self._positions = _positions(model, inputs)
         known = numbered(outputs, "OUTPUT__")
         self._results = {name: find_tensor(name, known, "output") for name in model.tensors.outputs}
-        self._minimum_rows = check_program(
-            model.context.config, self._run, self._positions, self._results, least_rows(model.path)
-        )
+        self._minimum_rows = _check_program(model, self._run, self._positions, self._results)
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -126,7 +139,7 @@ class Pt2Instance(BackendModelInstance):
         """Release the archive."""
         del self._loader
 
-    def _run(self, arrays: list[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+    def _run(self, arrays: list[Array]) -> list[Array]:
         """Return all results of the program, for the inputs in the order of ``_positions``."""
         flat: list[Any] = [None] * len(arrays)
         for array, position in zip(arrays, self._positions.values(), strict=True):
@@ -205,14 +218,150 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     return positions
 
 
-def _check_datatypes(config: pb.ModelConfig) -> None:
-    for kind, tensors in (
-        ("input", config.input),
-        ("output", config.output),
-        ("state", config.sequence_batching.state),
-    ):
+def configured_datatypes(config: pb.ModelConfig) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield the kind, the name, the datatype and the message of each input, output and state in a configuration."""
+    kinds = {"input": config.input, "output": config.output, "state": config.sequence_batching.state}
+    for kind, tensors in kinds.items():
         for tensor in tensors:
             name = tensor.output_name if kind == "state" else tensor.name
-            datatype = BY_NUMBER.get(tensor.data_type, INVALID).config_name
-            if datatype not in DTYPES:
-                raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
+            yield kind, name, BY_NUMBER.get(tensor.data_type, INVALID).config_name, tensor
+
+
+def check_has_dtype(config: pb.ModelConfig, kind: str, name: str, datatype: str) -> None:
+    """Check that tensors of PyTorch can have the datatype of a configured tensor.
+
+    Raises
+    ------
+    InternalError
+        If they cannot.
+    """
+    if datatype not in DTYPES:
+        raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
+
+
+# --- the check of a program -----------------------------------------------------------------------
+
+
+def name_inputs(text: str, names: Sequence[str]) -> str:
+    """Return an error text of a compiled program with the names of the inputs instead of their positions.
+
+    Examples
+    --------
+    >>> name_inputs("input_handles[0]: unmatched dim value at 1, expected: 8, but got: 9", ["INPUT__0"])
+    "input 'INPUT__0': unmatched dim value at 1, expected: 8, but got: 9"
+    """
+    return re.sub(r"input_handles\[(\d+)\]", lambda match: f"input '{names[int(match[1])]}'", text)
+
+
+def least_rows(archive: Path) -> int | None:
+    """Return the number of rows that a program needs, from its C++ code; None if the archive has none.
+
+    Often it is 2, since PyTorch treats a dimension of size 1 as a constant.
+    """
+    with zipfile.ZipFile(archive) as files:
+        sources = [files.read(name) for name in files.namelist() if name.endswith(".wrapper.cpp")]
+    row_counts = [int(rows) for source in sources for rows in _ROWS_CHECK.findall(source)]
+    return max(row_counts, default=1) if sources else None
+
+
+def _check_program(model: Pt2Model, run: Run, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> int:
+    """Run a program with zeros of the configured shapes, and compare its results with the configured outputs.
+
+    It runs with ``max_batch_size`` rows. If the archive does not say how many rows it needs, it also runs with one row;
+    PyTorch prints an error if that is too few.
+
+    Parameters
+    ----------
+    model : Pt2Model
+    run : callable
+        Runs the program with the inputs in the order of ``inputs``.
+    inputs, outputs : mapping of str to int
+        The position of each configured tensor in the program.
+
+    Returns
+    -------
+    int
+        The number of rows that the program needs.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an input or output does not fit.
+    """
+    spec = model.tensors.spec
+    rows = least_rows(model.path)
+    shapes = _configured_shapes(model.context.config, spec)
+    arrays, results = _run_accepted(spec, run, {name: shapes[name] for name in inputs}, inputs)
+    for name, tensor in spec.outputs.items():
+        _check_output(spec, tensor, results[outputs[name]])
+    if not spec.max_batch_size:
+        return 1
+    if rows is not None:
+        return rows
+    try:
+        run([array[:1] for array in arrays])
+    except RuntimeError as error:
+        too_small = _DIM_ERROR.search(str(error).splitlines()[0])
+        if too_small is None or int(too_small[1]) != 0:
+            raise
+        return int(too_small[2])
+    return 1
+
+
+def _configured_shapes(config: pb.ModelConfig, spec: ModelSpec) -> dict[str, tuple[list[int], DataType]]:
+    """Return the shape, with the batch dimension, and the datatype of each input."""
+    batch = [spec.max_batch_size] if spec.max_batch_size else []
+    shapes = {name: ([*batch, *tensor.backend_dims], tensor.datatype) for name, tensor in spec.inputs.items()}
+    for state in config.sequence_batching.state:
+        shapes[state.input_name] = ([*batch, *state.dims], BY_NUMBER[state.data_type])
+    for control in config.sequence_batching.control_input:
+        shapes[control.name] = ([*batch, 1], _control_datatype(control.control[0]))
+    return shapes
+
+
+def _control_datatype(control: Any) -> DataType:
+    if control.kind == control.CONTROL_SEQUENCE_CORRID:
+        return BY_NUMBER[control.data_type]
+    kinds = {"int32_false_true": np.int32, "bool_false_true": np.bool_}
+    return datatype_of(next((dtype for name, dtype in kinds.items() if getattr(control, name)), np.float32))
+
+
+def _run_accepted(
+    spec: ModelSpec, run: Run, shapes: Mapping[str, tuple[list[int], DataType]], inputs: Mapping[str, int]
+) -> tuple[list[Array], list[Array]]:
+    """Return zeros that the program accepts, and its results; a variable dim gets the size that it expects."""
+    names = {position: name for name, position in inputs.items()}
+    sizes = {name: [_FIRST_SIZE if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
+    while True:
+        arrays = [np.zeros(sizes[name], datatype.numpy) for name, (_, datatype) in shapes.items()]
+        try:
+            return arrays, run(arrays)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            mismatch = _INPUT_ERROR.search(reason)
+            if mismatch is None:
+                raise InvalidArgumentError(
+                    f"model '{spec.name}': expected a program that runs with zeros of the shapes {sizes}, got: {reason}"
+                ) from error
+            name = names[int(mismatch[1])]
+            dim = _DIM_ERROR.search(mismatch[2])
+            index = int(dim[1]) if dim else -1
+            if dim is None or shapes[name][0][index] != -1 or sizes[name][index] == int(dim[2]):
+                advice = _BATCH_ADVICE if index == 0 and spec.max_batch_size else ""
+                raise InvalidArgumentError(
+                    f"model '{spec.name}': input '{name}' of shape {sizes[name]} in the configuration does not fit the "
+                    f"program: {mismatch[2].strip()}{advice}"
+                ) from error
+            sizes[name][index] = int(dim[2])
+
+
+def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array) -> None:
+    if array.dtype != tensor.datatype.numpy:
+        raise InvalidArgumentError(
+            f"configuration expects datatype {tensor.datatype.config_name} for output '{tensor.name}', model provides "
+            f"{datatype_of(array.dtype).config_name}"
+        )
+    rows = spec.max_batch_size
+    expected = (rows, *tensor.backend_dims) if rows else tensor.backend_dims
+    if not fits(array.shape, expected):
+        raise shape_error(spec.name, tensor.name, array.shape, expected, rows > 0)

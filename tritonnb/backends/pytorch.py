@@ -21,8 +21,7 @@ from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.devices import CPU
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_model_file, integer_parameter
-from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM
-from tritonnb.backends.pt2 import Pt2Model
+from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, configured_datatypes
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
@@ -285,31 +284,23 @@ def _encode_strings(values: list[str]) -> npt.NDArray[np.generic]:
 
 def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
     """Check the datatypes of all tensors, and return those of the outputs and state outputs by name."""
-    tensors_by_kind = {
-        "input": config.input,
-        "output": config.output,
-        "state": config.sequence_batching.state,
-    }
     datatypes: dict[str, str] = {}
-    for kind, tensors in tensors_by_kind.items():
-        for tensor in tensors:
-            name = tensor.output_name if kind == "state" else tensor.name
-            datatype = BY_NUMBER.get(tensor.data_type, INVALID).config_name
-            if datatype == _STRINGS:
-                dims = tensor.reshape.shape if kind != "state" and tensor.HasField("reshape") else tensor.dims
-                if len(dims) + (config.max_batch_size > 0) > 1:
-                    raise InternalError(
-                        f"Triton only supports 1 dimensional List of String as {kind.replace('state', 'output')} for "
-                        f"'{name}' for model '{config.name}'"
-                    )
-            elif datatype not in _DATATYPES.values():
-                raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
-            if kind != "input":
-                datatypes[name] = datatype
+    for kind, name, datatype, tensor in configured_datatypes(config):
+        if datatype == _STRINGS:
+            dims = tensor.reshape.shape if kind != "state" and tensor.HasField("reshape") else tensor.dims
+            if len(dims) + (config.max_batch_size > 0) > 1:
+                raise InternalError(
+                    f"Triton only supports 1 dimensional List of String as {kind.replace('state', 'output')} for "
+                    f"'{name}' for model '{config.name}'"
+                )
+        else:
+            check_has_dtype(config, kind, name, datatype)
+        if kind != "input":
+            datatypes[name] = datatype
     for control_input in config.sequence_batching.control_input:
         for control in control_input.control:
             datatype = BY_NUMBER.get(control.data_type, INVALID).config_name
             is_correlation_id = control.kind == control.CONTROL_SEQUENCE_CORRID
-            if is_correlation_id and datatype not in (_STRINGS, *_DATATYPES.values()):
+            if is_correlation_id and datatype not in (_STRINGS, *DTYPES):
                 raise InternalError(f"input '{control_input.name}' type '{datatype}' is not supported by PyTorch.")
     return datatypes

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tritonnb.backends.contract import Backend
+from tritonnb.backends.contract import Backend, ModelContext
 from tritonnb.backends.isolation.backend import IsolatedBackend
 from tritonnb.backends.location import find_backend
 from tritonnb.backends.native.library import unique_path
@@ -63,12 +63,12 @@ class BackendRegistry:
             backend.finalize()
         self._backends.clear()
 
-    def isolated(self, name: str, library: Path | None = None) -> IsolatedBackend:
-        """Return a backend for one model whose instances run in their own processes; parameters as for `get`.
+    def isolated(self, context: ModelContext, library: Path | None = None) -> IsolatedBackend:
+        """Return a backend for one model whose instances run in their own processes.
 
         Raises
         ------
-        InvalidArgumentError, UnsupportedError
-            As for `get`, except that the class is not loaded yet.
+        TritonError
+            As for `get`, and if the process cannot create the backend.
         """
-        return IsolatedBackend(find_backend(name, self._directory, library), self._settings_of(name))
+        return IsolatedBackend(find_backend(context.config.backend, self._directory, library), context)

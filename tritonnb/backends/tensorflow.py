@@ -6,25 +6,18 @@ Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tritonnb.backends import tensorflow_model
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import check_tensor, complete_config, integer_parameter
-from tritonnb.backends.tensorflow_model import (
-    SAVED_MODEL,
-    GraphTensor,
-    Tensors,
-    check_platform,
-    open_session,
-    read_signature,
-    session_config,
-)
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
@@ -50,9 +43,9 @@ class TensorFlowBackend(Backend):
         None for a GraphDef, which does not list its inputs and outputs.
         """
         config = context.config
-        if check_platform(context) != SAVED_MODEL:
+        if tensorflow_model.check_platform(context) != tensorflow_model.SAVED_MODEL:
             return None
-        tensors = read_signature(context)
+        tensors = tensorflow_model.read_signature(context)
         everything = (*tensors.inputs.values(), *tensors.outputs.values())
         batching = all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in everything)
         if config.max_batch_size > 0 and not batching:
@@ -82,7 +75,7 @@ class TensorFlowModel(BackendModel):
     def initialize(self) -> None:
         """Check the parameters, and load the operations that the model brings along."""
         context = self.context
-        check_platform(context)
+        tensorflow_model.check_platform(context)
         self.tensors = ConfiguredTensors(context.config)
         if context.config.optimization.execution_accelerators.cpu_execution_accelerator:
             raise InvalidArgumentError("CPU Execution Accelerator is not supported in TensorFlow backend")
@@ -103,10 +96,10 @@ class TensorFlowModel(BackendModel):
                 raise InternalError(
                     f"unable to load the operations '{name}' of model '{context.name}': {error}"
                 ) from error
-        self._session: tuple[Any, Tensors] | None = None
+        self._session: tuple[Any, tensorflow_model.Tensors] | None = None
         self._users = 0
 
-    def session(self, spec: InstanceSpec) -> tuple[Any, Tensors]:
+    def session(self, spec: InstanceSpec) -> tuple[Any, tensorflow_model.Tensors]:
         """Return a session for an instance, and the tensors of the model.
 
         `memory` is then the growth of the process's memory: 0 for a shared session.
@@ -114,7 +107,7 @@ class TensorFlowModel(BackendModel):
         self.memory = {CPU: 0}
         if self._session is None or self._users == self._share_count:
             with memory_growth(CPU) as self.memory:
-                self._session = open_session(self.context, session_config(self.context, spec))
+                self._session = tensorflow_model.open_session(self.context, spec)
             self._users = 0
         self._users += 1
         return self._session
@@ -140,7 +133,9 @@ class TensorFlowInstance(BackendModelInstance):
         model = self._model
         session, tensors = model.session(self._spec)
         self.memory = model.memory
-        _check_config(model, tensors)
+        may_have_others = model.context.config.platform != tensorflow_model.SAVED_MODEL
+        check = functools.partial(_check_tensor, model)
+        model.tensors.check(tensors.inputs, tensors.outputs, check, has_other_inputs=may_have_others)
         graph = session.graph
         self._call = session.make_callable(
             [graph.get_tensor_by_name(tensors.outputs[name].graph_name) for name in model.tensors.outputs],
@@ -166,7 +161,7 @@ class TensorFlowInstance(BackendModelInstance):
         del self._call
 
 
-def _rank_known(context: ModelContext, tensor: GraphTensor) -> GraphTensor:
+def _rank_known(context: ModelContext, tensor: tensorflow_model.GraphTensor) -> tensorflow_model.GraphTensor:
     if not tensor.shape:
         raise InternalError(
             f"Unable to autofill for '{context.name}': the rank of model tensor '{tensor.name}' is 0 and dimensions "
@@ -175,23 +170,14 @@ def _rank_known(context: ModelContext, tensor: GraphTensor) -> GraphTensor:
     return tensor
 
 
-def _check_config(model: TensorFlowModel, tensors: Tensors) -> None:
-    """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
-    config = model.context.config
-
-    def check(spec: TensorSpec, tensor: GraphTensor, kind: str) -> None:
-        if spec.name not in model.tensors.ragged:
-            _check_tensor(config, spec, tensor, kind)
-
-    is_saved_model = config.platform == SAVED_MODEL
-    model.tensors.check(tensors.inputs, tensors.outputs, check, has_other_inputs=not is_saved_model)
-
-
-def _check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: GraphTensor, kind: str) -> None:
-    batching = config.max_batch_size > 0
+def _check_tensor(model: TensorFlowModel, spec: TensorSpec, tensor: tensorflow_model.GraphTensor, kind: str) -> None:
+    """Check the datatype and dims of a configured tensor, unless it is ragged."""
+    config, batching = model.context.config, model.tensors.batching
+    if spec.name in model.tensors.ragged:
+        return
     if tensor.shape is None:  # Every shape fits.
         dims = (-1, *spec.backend_dims) if batching else spec.backend_dims
-        tensor = GraphTensor(tensor.name, tensor.graph_name, tensor.data_type, tuple(dims))
+        tensor = tensorflow_model.GraphTensor(tensor.name, tensor.graph_name, tensor.data_type, tuple(dims))
     elif batching and tensor.shape[:1] != (-1,):
         raise InvalidArgumentError(
             f"model '{config.name}', tensor '{spec.name}': for the model to support batching the shape should have at "

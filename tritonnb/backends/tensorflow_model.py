@@ -147,16 +147,8 @@ def _graph_tensors(tensors: Mapping[str, Any]) -> dict[str, GraphTensor]:
     }
 
 
-def session_config(context: ModelContext, spec: InstanceSpec) -> Any:
-    """Return the options of a session, from the parameters and the ``--backend-config`` settings.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If a parameter has an invalid value.
-    UnsupportedError
-        If the instance runs on a GPU, and TensorFlow has none.
-    """
+def _session_config(context: ModelContext, spec: InstanceSpec) -> Any:
+    """Return the options of a session, from the parameters and the ``--backend-config`` settings."""
     config = tf.compat.v1.ConfigProto()
     config.allow_soft_placement = context.settings.get("allow-soft-placement", "true").lower() == "true"
     for name, field in (
@@ -185,8 +177,8 @@ def session_config(context: ModelContext, spec: InstanceSpec) -> Any:
     return config
 
 
-def open_session(context: ModelContext, config: Any) -> tuple[Any, Tensors]:
-    """Load a model file into a new session, and run its initialisation.
+def open_session(context: ModelContext, spec: InstanceSpec) -> tuple[Any, Tensors]:
+    """Load a model file into a new session for an instance, and run its initialisation.
 
     Returns
     -------
@@ -196,12 +188,13 @@ def open_session(context: ModelContext, config: Any) -> tuple[Any, Tensors]:
     Raises
     ------
     TritonError
-        If the file cannot be loaded.
+        If the file cannot be loaded, a parameter has an invalid value, or the instance runs on a GPU, and TensorFlow
+        has none.
     """
     platform = check_platform(context)
     path = find_model_file(context, _FILES[platform], may_be_directory=True)
     graph = tf.Graph()
-    session = tf.compat.v1.Session(graph=graph, config=config)
+    session = tf.compat.v1.Session(graph=graph, config=_session_config(context, spec))
     try:
         with graph.as_default():
             if platform == SAVED_MODEL:

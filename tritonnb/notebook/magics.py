@@ -157,7 +157,7 @@ class TritonMagics(Magics):
         try:
             warnings = compile_library([source], directory / f"libtriton_{options.name}.so", ("-g",))
         except CompileError as error:
-            raise UsageError(compiler_messages(error.output, cell)) from None
+            raise UsageError(compiler_messages(str(error), cell)) from None
         if warnings:
             print(compiler_messages(warnings, cell))
         if not (directory / "config.pbtxt").exists():

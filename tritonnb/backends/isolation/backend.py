@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.isolation.instance import IsolatedInstance
-from tritonnb.backends.isolation.launch import Launch, context_command, read_limits
+from tritonnb.backends.isolation.launch import context_command, open_command
 from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError
@@ -23,34 +22,23 @@ class IsolatedBackend(Backend):
     Parameters
     ----------
     location : BackendLocation
-    settings : mapping of str to str
-        Its command-line settings.
+    context : ModelContext
+        Its configuration need not be complete.
+
+    Raises
+    ------
+    TritonError
+        If the backend cannot be created.
     """
 
     name = "isolated"
 
-    def __init__(self, location: BackendLocation, settings: Mapping[str, str]) -> None:
+    def __init__(self, location: BackendLocation, context: ModelContext) -> None:
         self._location = location
-        self._settings = settings
-        self._child: ChildProcess | None = None
-        self._counts: dict[str, int] = {}
-
-    def open(self, context: ModelContext) -> None:
-        """Start the child; called first.
-
-        Parameters
-        ----------
-        context : ModelContext
-            Its configuration need not be complete.
-
-        Raises
-        ------
-        TritonError
-            If the backend cannot be created.
-        """
-        self._launch = Launch(self._location, self._settings, *read_limits(context))
-        self._child = ChildProcess(context.name, context.server)
-        _, self.supports_batch_tensors, self._counts = self._run(context, self._launch.open_command())
+        command = open_command(location, context)
+        self._child: ChildProcess | None = ChildProcess(context.name, context.server)
+        self._counts: dict[str, int]
+        _, self.supports_batch_tensors, self._counts = self._run(context, command)
 
     def default_instance_count(self, kind: str) -> int:
         """Return the number of instances of an instance group without ``count``."""
@@ -64,7 +52,7 @@ class IsolatedBackend(Backend):
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create the model, which owns the child from now on."""
         child, self._child = self._child, None
-        return IsolatedModel(context, self._launch, child)
+        return IsolatedModel(context, self._location, child)
 
     def finalize(self) -> None:
         """End the child, unless a model owns it."""
@@ -90,15 +78,15 @@ class IsolatedModel(BackendModel):
 
     parallel_instances = True  # they share nothing
 
-    def __init__(self, context: ModelContext, launch: Launch, child: ChildProcess | None) -> None:
+    def __init__(self, context: ModelContext, location: BackendLocation, child: ChildProcess | None) -> None:
         super().__init__(context)
-        self._launch = launch
+        self._location = location
         self._child = child
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance; its process starts when it is initialised."""
         child, self._child = self._child, None
-        return IsolatedInstance(self._launch, self.context, spec, child)
+        return IsolatedInstance(self._location, self.context, spec, child)
 
     def finalize(self) -> None:
         """End the child that no instance has taken."""

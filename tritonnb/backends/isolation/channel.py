@@ -106,6 +106,7 @@ _DESCRIPTORS = 8
 ONCE = 2**32 - 1
 
 Header = list[Any]
+Payload = npt.NDArray[np.uint8]
 
 #: Text from HTTP requests that is not UTF-8 has surrogates.
 _TEXT_ERRORS = "surrogatepass"
@@ -125,11 +126,11 @@ class Message(NamedTuple):
     """
 
     header: Header
-    payload: npt.NDArray[np.uint8]
+    payload: Payload
     region: Region | None
 
 
-_EMPTY: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+_EMPTY: Payload = np.empty(0, np.uint8)
 
 
 class Channel:
@@ -216,7 +217,7 @@ class Channel:
         header: Header = msgpack.unpackb(
             received[_HEAD.size : start], unicode_errors=_TEXT_ERRORS, strict_map_key=False
         )
-        payload: npt.NDArray[np.uint8] = np.frombuffer(received[start:end], np.uint8) if inline else _EMPTY
+        payload: Payload = np.frombuffer(received[start:end], np.uint8) if inline else _EMPTY
         if len(received) == end:
             self._received = bytearray()
         else:

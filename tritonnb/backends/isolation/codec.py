@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.isolation.channel import ONCE, Channel, Header, Region, create_region
+from tritonnb.backends.isolation.channel import ONCE, Channel, Header, Payload, Region, create_region
 from tritonnb.core import errors
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, decode_bytes, encode_bytes
-from tritonnb.core.errors import Fix, Problem, TritonError
+from tritonnb.core.errors import Fix, InternalError, Problem, TritonError
+from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 
 #: Payloads up to this size are part of the message: copying them through a socket costs less than sharing memory.
@@ -137,7 +138,7 @@ class SharedOutput:
             self._region = None
 
 
-def unpack(place: Place, payload: npt.NDArray[np.uint8], *, copy: bool = False) -> Tensor:
+def unpack(place: Place, payload: Payload, *, copy: bool = False) -> Tensor:
     """Return a tensor of a message.
 
     Parameters
@@ -192,9 +193,7 @@ def encode_request(request: InferRequest, packer: Packer) -> Encoded:
     ]
 
 
-def decode_request(
-    encoded: Encoded, payload: npt.NDArray[np.uint8], respond: Respond
-) -> tuple[InferRequest, list[Tensor] | None]:
+def decode_request(encoded: Encoded, payload: Payload, respond: Respond) -> tuple[InferRequest, list[Tensor] | None]:
     """Decode a request.
 
     Parameters
@@ -241,7 +240,7 @@ def encode_response(response: InferResponse, packer: Packer) -> Encoded:
     ]
 
 
-def decode_response(encoded: Encoded, payload: npt.NDArray[np.uint8], *, copy: bool) -> InferResponse:
+def decode_response(encoded: Encoded, payload: Payload, *, copy: bool) -> InferResponse:
     """Decode a response; ``copy`` gives its outputs their own memory."""
     outputs, error, parameters, final, empty = encoded
     return InferResponse(
@@ -253,8 +252,10 @@ def decode_response(encoded: Encoded, payload: npt.NDArray[np.uint8], *, copy: b
     )
 
 
-def encode_error(error: TritonError) -> Encoded:
-    """Encode an error, with the exception of user code that caused it."""
+def encode_error(error: Exception) -> Encoded:
+    """Encode an error, with the exception of user code that caused it; another exception is such a cause."""
+    if not isinstance(error, TritonError):
+        error = InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
     cause = error.model_error
     problems = [dataclasses.astuple(problem) for problem in error.problems]
     return [error.message, error.status.label, error.hint, problems, None if cause is None else _encode_cause(cause)]

@@ -11,17 +11,11 @@ from collections.abc import Callable
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.isolation.codec import (
-    Packer,
-    SharedOutput,
-    decode_error,
-    decode_response,
-    encode_request,
-    unpack,
-)
-from tritonnb.backends.isolation.launch import Launch, context_command
+from tritonnb.backends.isolation import codec
+from tritonnb.backends.isolation.launch import context_command, open_command, read_limits
 from tritonnb.backends.isolation.model_calls import not_healthy
 from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
+from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.ownership import read_only_view
@@ -81,24 +75,25 @@ class IsolatedInstance(BackendModelInstance):
 
     Parameters
     ----------
-    launch : Launch
+    location : BackendLocation
     context : ModelContext
     spec : InstanceSpec
-    child : ChildProcess, optional
+    child : ChildProcess or None
         One in which the backend has been opened.
     """
 
     def __init__(
-        self, launch: Launch, context: ModelContext, spec: InstanceSpec, child: ChildProcess | None = None
+        self, location: BackendLocation, context: ModelContext, spec: InstanceSpec, child: ChildProcess | None
     ) -> None:
         self._opened = child
-        self._launch = launch
+        self._location = location
         self._context = context
         self._spec = spec
+        self._timeout_s, _ = read_limits(context)
         self._is_stateful = context.config.HasField("sequence_batching")
         self._has_check = False
         self._child: ChildProcess | None = None
-        self._inputs = SharedOutput()
+        self._inputs = codec.SharedOutput()
         self._backoff = Backoff()
         self._lock = threading.Lock()
         self._is_executing = False
@@ -106,10 +101,6 @@ class IsolatedInstance(BackendModelInstance):
         self._lost: Callable[[InstanceLostError], None] = lambda error: None
 
     # --- the contract -------------------------------------------------------------------------
-
-    def initialize(self) -> None:
-        """Start the process, and initialise the model in it."""
-        self._start()
 
     def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
         """Report the end of the process between executions."""
@@ -177,16 +168,12 @@ class IsolatedInstance(BackendModelInstance):
     # --- executions ---------------------------------------------------------------------------
 
     def _execute(self, child: ChildProcess, execution: Execution) -> None:
-        packer = Packer()
+        packer = codec.Packer()
         child.model_calls.current = execution  # from now on cancellations are passed on
         try:
-            requests = [encode_request(request, packer) for request in execution.requests]
-            message = child.run(
-                ["execute", execution.number, execution.size, requests],
-                packer,
-                self._inputs,
-                self._launch.timeout_s,
-            )
+            requests = [codec.encode_request(request, packer) for request in execution.requests]
+            command = ["execute", execution.number, execution.size, requests]
+            message = child.run(command, packer, self._inputs, self._timeout_s)
         except TritonError:
             child.model_calls.current = None
             raise
@@ -194,7 +181,7 @@ class IsolatedInstance(BackendModelInstance):
         copy = message.region is not None
         for index, encoded in enumerate(responses):
             if encoded is not None:
-                execution.responses[index] = decode_response(encoded, message.payload, copy=copy)
+                execution.responses[index] = codec.decode_response(encoded, message.payload, copy=copy)
         execution.rescheduled.update(rescheduled)
         exec_start_ns, execution.compute_start_ns, execution.compute_end_ns, exec_end_ns = times
         if exec_end_ns:  # the backend has measured the execution itself
@@ -203,12 +190,12 @@ class IsolatedInstance(BackendModelInstance):
         for index, place in updates:
             states = execution.requests[index].states
             if states is not None:
-                states.update(place[0], read_only_view(unpack(place, message.payload, copy=copy).array))
+                states.update(place[0], read_only_view(codec.unpack(place, message.payload, copy=copy).array))
         if keeps_inputs:
             self._inputs.close()
         child.model_calls.keep_senders(execution, senders, error is not None)
         if error is not None:
-            raise decode_error(error)
+            raise codec.decode_error(error)
 
     def _require_child(self) -> ChildProcess:
         """Return the process, started again if it ended; raises Triton's error if that is not possible."""
@@ -234,31 +221,29 @@ class IsolatedInstance(BackendModelInstance):
 
     # --- the process --------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start the process and initialise the model.
+    def initialize(self) -> None:
+        """Start the process, and initialise the model in it.
 
         Raises
         ------
         TritonError
             If that fails; the process has ended.
         """
-        child, self._opened = self._opened, None
+        opened, self._opened = self._opened, None
+        child = opened or ChildProcess(self._spec.name, self._context.server)
         try:
-            if child is None:
-                child = ChildProcess(self._spec.name, self._context.server)
-                child.run(self._launch.open_command())
+            if opened is None:
+                child.run(open_command(self._location, self._context))
             child.model_calls.name = self._spec.name
             spec = dataclasses.astuple(dataclasses.replace(self._spec, resources=()))  # backends do not read them
             command = context_command("initialize", self._context, spec)
             _, self.error_responses_fail, self._has_check, usage = child.run(command).header
-        except BaseException as error:
-            end = ""
-            if child is not None:
-                end = child.describe_end() if isinstance(error, ProcessEndedError) else ""
-                child.close()
-            if end:
-                hint = f"its process ended while it was initialised: {end}"
-                raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
+        except ProcessEndedError:
+            hint = f"its process ended while it was initialised: {child.describe_end()}"
+            child.close()
+            raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
+        except BaseException:
+            child.close()
             raise
         child.ended = functools.partial(self._ended, child)
         self._inputs.close()
@@ -269,7 +254,7 @@ class IsolatedInstance(BackendModelInstance):
 
     def _try_to_start(self) -> None:
         try:
-            self._start()
+            self.initialize()
         except TritonError as error:
             self._backoff.failed()
             logger.error("instance '%s' could not be started again: %s", self._spec.name, error)

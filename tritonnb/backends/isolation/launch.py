@@ -1,12 +1,12 @@
-"""The start of a child process: the models that have one, its limits, and the data to create the instance."""
+"""The start of a child process: the models that have one, its limits, and the commands that create the instance."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from tritonnb.backends.contract import ModelContext
@@ -55,6 +55,13 @@ def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native
 def read_limits(context: ModelContext) -> tuple[float | None, int | None]:
     """Return the limits in a model's configuration: ``EXECUTION_TIMEOUT`` and ``EXECUTION_MEMORY_LIMIT``.
 
+    Returns
+    -------
+    timeout_s : float or None
+        An execution that takes longer ends the process.
+    memory_bytes : int or None
+        The size of the address space.
+
     Raises
     ------
     InvalidArgumentError
@@ -79,38 +86,12 @@ def _positive_seconds(text: str) -> float:
 _LOGGERS = ("", "tritonnb")
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """The backend of a child, and the limits of its process.
-
-    Attributes
-    ----------
-    location : BackendLocation
-    settings : mapping of str to str
-        Its command-line settings.
-    timeout_s : float or None
-        An execution that takes longer ends the process.
-    memory_bytes : int or None
-        The size of the address space.
-    """
-
-    location: BackendLocation
-    settings: Mapping[str, str]
-    timeout_s: float | None
-    memory_bytes: int | None
-
-    def open_command(self) -> Header:
-        """Return the command that creates the backend."""
-        location = self.location
-        levels = {name: logging.getLogger(name or None).getEffectiveLevel() for name in _LOGGERS}
-        return [
-            "open",
-            [entry for entry in sys.path if isinstance(entry, str)],
-            [location.name, location.entry_point, location.arguments],
-            dict(self.settings),
-            levels,
-            self.memory_bytes,
-        ]
+def open_command(location: BackendLocation, context: ModelContext) -> Header:
+    """Return the command that creates the backend of a model."""
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    levels = {name: logging.getLogger(name or None).getEffectiveLevel() for name in _LOGGERS}
+    _, memory_bytes = read_limits(context)
+    return ["open", path, dataclasses.astuple(location), dict(context.settings), levels, memory_bytes]
 
 
 def context_command(kind: str, context: ModelContext, *arguments: Any) -> Header:

@@ -11,25 +11,13 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.execution import Execution, ResponseSender
-from tritonnb.backends.isolation.channel import Channel, Header, Message
-from tritonnb.backends.isolation.codec import (
-    Packer,
-    decode_request,
-    decode_response,
-    encode_error,
-    encode_response,
-    settle,
-)
-from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.backends.isolation import codec
+from tritonnb.backends.isolation.channel import Channel, Header, Message, Payload
+from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, MetricKind
-
-Payload = npt.NDArray[np.uint8]
 
 #: The methods of `ServerCalls` that a child calls by name.
 _MODEL_CONTROL = ("load_model", "unload_model", "is_model_ready")
@@ -69,12 +57,11 @@ class ChildCalls:
         self._senders: dict[tuple[int, int], tuple[ResponseSender, InferRequest]] = {}
         self._sent: dict[int, InferRequest] = {}
         self._families: dict[str, CustomMetricFamily] = {}
-        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], CustomMetric] = {}
+        self._metrics: dict[int, CustomMetric] = {}
         self._checks: dict[int, Future[None]] = {}
-        self._check_numbers = itertools.count(1)
+        self._numbers = itertools.count(1)  # of metrics and checks
         self._outgoing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._writer = threading.Thread(target=self._write, name=f"tritonnb replies to {name}", daemon=True)
-        self._writer.start()
+        threading.Thread(target=self._write, name=f"tritonnb replies to {name}", daemon=True).start()
         self._is_closed = False
         self._lock = threading.Lock()
         self._handlers: Mapping[str, Callable[..., None]] = {
@@ -130,7 +117,7 @@ class ChildCalls:
         with self._lock:
             if self._is_closed:
                 raise not_healthy(self.name)
-            number = next(self._check_numbers)
+            number = next(self._numbers)
             self._checks[number] = answer
         self._post(["check_ready", number])
         answer.result()
@@ -172,16 +159,14 @@ class ChildCalls:
         value, error = None, None
         try:
             value = self._questions[kind](*arguments)
-        except TritonError as raised:
-            error = encode_error(raised)
         except Exception as raised:
-            error = encode_error(InternalError(f"{type(raised).__name__}: {raised}"))
+            error = codec.encode_error(raised)
         self._post(["reply", number, value, error])
 
     def _send_response(self, number: int, response: InferResponse, was_accepted: bool) -> None:
-        packer = Packer()
+        packer = codec.Packer()
         try:
-            packer.send(self._calls, ["response", number, encode_response(response, packer), was_accepted])
+            packer.send(self._calls, ["response", number, codec.encode_response(response, packer), was_accepted])
         except InternalError as error:  # there is not enough memory for the tensors
             self._send_response(number, InferResponse(error=error, final=response.final), was_accepted)
 
@@ -194,7 +179,7 @@ class ChildCalls:
             accepted = request.accepted_by is not None
             self._outgoing.put(functools.partial(self._send_response, number, response, accepted))
 
-        request, _ = decode_request(encoded, payload, respond)
+        request, _ = codec.decode_request(encoded, payload, respond)
         request.serial = 0
         self._sent[number] = request
         causes = [known for _, known in self._requests() if known.serial == serial] if serial else []
@@ -213,14 +198,14 @@ class ChildCalls:
             sender, _ = self._senders[number, index]
         else:
             return
-        response = decode_response(encoded, payload, copy=False)
+        response = codec.decode_response(encoded, payload, copy=False)
         if response.final:
             self._senders.pop((number, index), None)
         if not sender.closed:
             sender.send(response)
 
     def _ready(self, number: int, error: list[Any] | None) -> None:
-        settle(self._checks.pop(number), None, error)
+        codec.settle(self._checks.pop(number), None, error)
 
     # --- logs and metrics ---------------------------------------------------------------------
 
@@ -237,19 +222,17 @@ class ChildCalls:
     def _close_family(self, name: str) -> None:
         self._server_calls().metrics.close(self._families.pop(name))
 
-    def _create_metric(self, family: str, labels: list[list[str]], buckets: list[float] | None) -> None:
-        metric = self._families[family].metric(dict(labels), buckets)
-        self._metrics[family, metric.labels] = metric
+    def _create_metric(self, family: str, labels: list[list[str]], buckets: list[float] | None) -> int:
+        number = next(self._numbers)
+        self._metrics[number] = self._families[family].metric(dict(labels), buckets)
+        return number
 
-    def _change_metric(self, family: str, labels: list[list[str]], change: str, value: float) -> None:
+    def _change_metric(self, number: int, change: str, value: float) -> None:
         changes = {"increment": CustomMetric.increment, "set": CustomMetric.set, "observe": CustomMetric.observe}
-        changes[change](self._metric(family, labels), value)
+        changes[change](self._metrics[number], value)
 
-    def _metric_value(self, family: str, labels: list[list[str]]) -> float:
-        return self._metric(family, labels).value()
-
-    def _metric(self, family: str, labels: list[list[str]]) -> CustomMetric:
-        return self._metrics[family, tuple((name, value) for name, value in labels)]
+    def _metric_value(self, number: int) -> float:
+        return self._metrics[number].value()
 
     # --- the server ---------------------------------------------------------------------------
 

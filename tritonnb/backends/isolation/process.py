@@ -84,15 +84,12 @@ class ChildProcess:
         self.pid = self._process.pid
         self._work, self._calls = Channel(work[0]), Channel(calls[0])
         # Readable when the process has ended; some systems have no such descriptor.
-        self._exit = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        self._exit = [os.pidfd_open(self.pid)] if hasattr(os, "pidfd_open") else []
         self._report = report
-        self._open = [keep_alive, report] if self._exit is None else [keep_alive, report, self._exit]
+        self._open = [keep_alive, report, *self._exit]
         self._closing = threading.Lock()
         self._outputs = {"stdout": stdout[0], "stderr": stderr[0]}
-        self._poller = select.poll()
-        self._poller.register(self._work, select.POLLIN)
-        if self._exit is not None:
-            self._poller.register(self._exit, select.POLLIN)
+        self._poller = _poller_of(self._work.fileno(), *self._exit)
         self.ended: Callable[[], None] | None = None
         self.has_ended = False
         self.model_calls = ChildCalls(name, server, self._calls)
@@ -204,16 +201,12 @@ class ChildProcess:
         """Read the channel ``calls`` and the output until the process has ended, and all of it was read."""
         readers: dict[int, Callable[[], bool]] = {self._calls.fileno(): self._read_calls}
         readers |= {file: functools.partial(_forward, file, stream) for stream, file in self._outputs.items()}
-        poller = select.poll()
-        for descriptor in readers:
-            poller.register(descriptor, select.POLLIN)
-        if self._exit is not None:
-            poller.register(self._exit, select.POLLIN)
+        poller = _poller_of(*readers, *self._exit)
         has_ended = False
         while readers:
             ready = {descriptor for descriptor, _ in poller.poll(0 if has_ended else None)}
-            has_ended = has_ended or self._exit in ready
-            ready.discard(self._exit if self._exit is not None else -1)
+            has_ended = has_ended or not ready.isdisjoint(self._exit)
+            ready.difference_update(self._exit)
             if has_ended and not ready:  # processes that it started may keep its output open
                 break
             for descriptor in ready:
@@ -232,6 +225,13 @@ class ChildProcess:
         while (message := self._calls.buffered()) is not None:
             self.model_calls.handle(message)
         return is_open
+
+
+def _poller_of(*descriptors: int) -> select.poll:
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return poller
 
 
 def _forward(descriptor: int, stream: str) -> bool:

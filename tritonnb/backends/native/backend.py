@@ -1,10 +1,11 @@
-"""Native backends: models that a shared library ``libtriton_<name>.so`` runs."""
+"""Native backends: models that a shared library ``libtriton_<name>.so`` runs, and the threads for its events."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from tritonnb.backends.contract import (
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
 from tritonnb.backends.native.batch import NativeBatch
-from tritonnb.backends.native.events import EventThread, log_messages
 from tritonnb.core.errors import TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import merge_completed
@@ -28,6 +28,82 @@ from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
 
 logger = logging.getLogger("tritonnb.native")
+
+#: TRITONSERVER_LogLevel, by position.
+_LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
+
+
+class EventThread:
+    """A thread that calls a handler for each event of a model.
+
+    Parameters
+    ----------
+    model : int or None
+        The handle of the model; None for log messages.
+    handler : callable
+        What it raises is logged.
+    name : str
+    """
+
+    def __init__(self, model: int | None, handler: Callable[[library.Event], None], name: str) -> None:
+        self._model = model
+        self._handler = handler
+        self._thread = threading.Thread(target=self._run, name=f"tritonnb {name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Handle the events so far, and end the thread."""
+        library.load_shim().tnb_events_stop(self._model)
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_event = library.load_shim().tnb_events_next
+        event = library.Event()
+        pointer = ctypes.byref(event)
+        while next_event(self._model, pointer):
+            try:
+                self._handler(event)
+            except Exception:
+                logger.exception("an event of a native backend could not be handled")
+
+
+class LogMessages:
+    """The log messages of all native backends of the process, passed to `logging` while one of them is loaded."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._thread: EventThread | None = None
+        self._lock = threading.Lock()
+
+    def acquire(self) -> None:
+        """Count a loaded backend."""
+        with self._lock:
+            self._users += 1
+            if self._thread is None:
+                self._thread = EventThread(None, _write, "native log")
+
+    def release(self) -> None:
+        """Count an unloaded backend; write the pending messages if it was the last one."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._thread is not None:
+                self._thread.stop()
+                self._thread = None
+
+    def refresh_levels(self) -> None:
+        """Make backends discard the messages that would not be written."""
+        enabled = sum(1 << number for number, level in enumerate(_LEVELS) if logger.isEnabledFor(level))
+        library.load_shim().tnb_log_levels(enabled)
+
+
+log_messages = LogMessages()
+
+
+def _write(event: library.Event) -> None:
+    level = _LEVELS[event.flags]
+    if logger.isEnabledFor(level):
+        text, file = event.text.decode(errors="replace"), event.file.decode(errors="replace")
+        logger.handle(logger.makeRecord(logger.name, level, file, event.line, text, (), None))
 
 
 def log_error(error: int | None, what: str) -> None:
@@ -88,7 +164,7 @@ class NativeBackend(Backend):
         """Initialise the model, read the configuration that it set, and finalise it."""
         model = NativeModel(context, self._handle, auto_complete=True)
         model.initialize()
-        completed = model.config()
+        completed = self._library.tnb_model_config(model.handle).decode(errors="surrogateescape")
         model.finalize()
         return merge_completed(context.config, parse_json(completed)) or context.config
 
@@ -149,11 +225,6 @@ class NativeModel(BackendModel):
             raise
         self._events = EventThread(self.handle, self._handle_event, f"{self.context.name} events")
 
-    def config(self) -> str:
-        """Return the configuration as JSON, with the backend's changes."""
-        text: bytes = self._library.tnb_model_config(self.handle)
-        return text.decode(errors="surrogateescape")
-
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance."""
         return NativeInstance(self, spec)
@@ -169,7 +240,7 @@ class NativeModel(BackendModel):
         batch = self.pending.get(event.token)
         if batch is not None:
             batch.handle(event)
-        elif event.kind == library.RESPONSE:
+        if event.kind == library.RESPONSE:
             self._library.tnb_response_free(event.response)
 
 

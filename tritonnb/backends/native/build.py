@@ -24,25 +24,13 @@ _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall")
 
 
 class CompileError(Exception):
-    """The compiler rejected the source.
-
-    Attributes
-    ----------
-    output : str
-        What the compiler wrote.
-    """
-
-    def __init__(self, output: str) -> None:
-        super().__init__(output)
-        self.output = output
+    """The compiler rejected the source; the text is that of the compiler."""
 
 
 def find_compiler() -> str | None:
     """Return the C++ compiler: ``$CXX``, or the first one that is installed; None if there is none."""
-    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
-        if name and shutil.which(name):
-            return name
-    return None
+    names = filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++"))
+    return next((name for name in names if shutil.which(name)), None)
 
 
 def extra_flags() -> list[str]:

@@ -126,10 +126,7 @@ _FUNCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
     "tnb_instance_execute": (_ERROR, (c_void_p, POINTER(c_void_p), c_uint32, POINTER(BatchStatistics))),
     "tnb_instance_reports_readiness": (c_bool, (c_void_p,)),
     "tnb_instance_ready": (_ERROR, (c_void_p,)),
-    "tnb_instance_memory": (
-        c_uint32,
-        (c_void_p, c_uint32, POINTER(c_int32), POINTER(c_int64), POINTER(c_uint64)),
-    ),
+    "tnb_instance_memory": (c_uint32, (c_void_p, c_uint32, POINTER(c_int32), POINTER(c_int64), POINTER(c_uint64))),
     "tnb_instance_finalize": (_ERROR, (c_void_p, c_bool)),
     "tnb_request_new": (c_void_p, (c_void_p, c_uint64, c_char_p, c_uint64, c_char_p, c_uint32, c_uint64)),
     "tnb_request_add_input": (None, (c_void_p, c_char_p, c_int32, POINTER(c_int64), c_uint32, c_void_p, c_uint64)),
@@ -181,7 +178,7 @@ def shim_path() -> Path:
             build.compile_shim(path)
         except build.CompileError as error:
             raise UnsupportedError(
-                f"C++ backends (libtriton_<name>.so) need a part of tritonnb that is written in C++: {error.output}",
+                f"C++ backends (libtriton_<name>.so) need a part of tritonnb that is written in C++: {error}",
                 hint="install g++, or a wheel of tritonnb that was built with a compiler",
             ) from None
     return path

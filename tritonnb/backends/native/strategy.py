@@ -10,9 +10,8 @@ from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.native import library
-from tritonnb.backends.native.backend import NativeModel, log_error
-from tritonnb.backends.native.events import log_messages
-from tritonnb.backends.native.tensors import write_request
+from tritonnb.backends.native.backend import NativeModel, log_error, log_messages
+from tritonnb.backends.native.batch import write_request
 from tritonnb.model_config.schema import ModelSpec
 
 

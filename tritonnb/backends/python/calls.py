@@ -1,65 +1,59 @@
-"""A request that one model sends to another (business logic scripting), and its responses."""
+"""Calls from a model to its server: requests to other models (business logic scripting), metrics, model control.
+
+The utilities are ``MetricFamily``, ``load_model``, ``unload_model`` and ``is_model_ready``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from types import TracebackType
+from typing import ClassVar, Self
 
-from tritonnb.backends.python.instance_binding import InstanceBinding
+from tritonnb.backends.contract import ServerCalls
+from tritonnb.backends.python.error import TritonModelException
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, find_parameter_error, from_core_response
-from tritonnb.backends.python.tensor import Tensor, to_core_tensor
+from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
-from tritonnb.core.messages import Tensor as CoreTensor
-
-
-class RequestInputs(dict[str, CoreTensor]):
-    """The inputs of a request that a model creates. Duplicate names are an error when it is sent, as on Triton.
-
-    Attributes
-    ----------
-    tensors : sequence of Tensor
-        The tensors that the model passed.
-    duplicate_name : str or None
-        A name that several tensors have.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__((tensor.name(), to_core_tensor(tensor)) for tensor in tensors)
-        self.tensors = tensors
-        names = [tensor.name() for tensor in tensors]
-        self.duplicate_name = next((name for name in names if names.count(name) > 1), None)
+from tritonnb.telemetry import custom_metrics
+from tritonnb.telemetry.custom_metrics import MetricKind
 
 
 class BlsCall:
-    """A request in progress, whose responses the model's threads wait for.
+    """A request in progress: an iterator over its responses as they arrive, of which the last one may be empty.
+
+    A second iteration continues where the first one stopped; after the last response it starts from the first.
 
     Parameters
     ----------
     request : InferRequest
         The request that the model created. A copy is sent, so that the model can send it again.
-    binding : InstanceBinding
+    inputs : sequence of Tensor
+        Its inputs, as the model passed them: duplicate names are an error, as on Triton.
+    server : ServerCalls
     decoupled : bool
         Whether the model accepts any number of responses.
     cause : InferRequest, optional
         The request whose trace includes this one.
-
-    Attributes
-    ----------
-    responses : list of InferenceResponse
-        The responses received so far.
-    finished : bool
-        Whether the last response was received.
     """
 
     def __init__(
-        self, request: InferRequest, binding: InstanceBinding, decoupled: bool, cause: InferRequest | None = None
+        self,
+        request: InferRequest,
+        inputs: Sequence[Tensor],
+        server: ServerCalls,
+        decoupled: bool,
+        cause: InferRequest | None,
     ) -> None:
-        self.responses: list[InferenceResponse] = []
-        self.finished = False
-        self._model_name = request.model_name
+        self._responses: list[InferenceResponse] = []
+        self._finished = False
+        self._next = 0
+        self._server = server
         self._condition = threading.Condition()
         self._waiter: Future[InferenceResponse] | None = None
         self._request = InferRequest(
@@ -74,13 +68,11 @@ class BlsCall:
             correlation_id=request.correlation_id,
             flags=request.flags,
         )
-        error = _find_error(request)
+        error = _find_error(request, inputs)
         if error is not None:
             self._receive(self._request, InferResponse(error=error))
             return
-        assert binding.server is not None
-        self._server = binding.server
-        self._server.infer(self._request, decoupled=decoupled, cause=cause)
+        server.infer(self._request, decoupled=decoupled, cause=cause)
 
     def wait(self, index: int) -> InferenceResponse:
         """Wait for response ``index``, counted from 0.
@@ -91,73 +83,26 @@ class BlsCall:
             If the request ended with fewer responses.
         """
         with self._condition:
-            self._condition.wait_for(lambda: self.finished or len(self.responses) > index)
-            return self.responses[index]
-
-    def has_ended_before(self, index: int) -> bool:
-        """Return whether the request ended with fewer than ``index + 1`` responses."""
-        with self._condition:
-            return self.finished and len(self.responses) <= index
+            self._condition.wait_for(lambda: self._finished or len(self._responses) > index)
+            return self._responses[index]
 
     async def wait_async(self) -> InferenceResponse:
         """Wait for the first response on the event loop of the caller."""
         with self._condition:
-            if self.responses:
-                return self.responses[0]
+            if self._responses:
+                return self._responses[0]
             waiter = self._waiter = Future()
         return await asyncio.wrap_future(waiter)
 
-    def cancel(self) -> None:
-        """Cancel the request: its responses are no longer needed."""
-        if not self.finished:
-            self._server.cancel(self._request)
-
-    def _receive(self, request: InferRequest, response: InferResponse) -> None:
-        """Store a response; called on the server's event loop."""
-        message = None
-        if response.error is not None and request.accepted_by is None:  # otherwise it is the model's own error
-            message = f"Model {self._model_name} - Error when running inference: {response.error.message}"
-        received = from_core_response(response, message)
-        if response.final:
-            request.respond = discard_response  # so that no reference cycle keeps its tensors
+    def __iter__(self) -> Self:
         with self._condition:
-            self.responses.append(received)
-            self.finished = response.final
-            self._condition.notify_all()
-            waiter, self._waiter = self._waiter, None
-        if waiter is not None and waiter.set_running_or_notify_cancel():
-            waiter.set_result(received)
-
-
-def _find_error(request: InferRequest) -> TritonError | None:
-    """Return the error in a request that is found before it is sent to a model, if there is one."""
-    correlation_id = request.correlation_id
-    if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
-        return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
-    duplicate = request.inputs.duplicate_name if isinstance(request.inputs, RequestInputs) else None
-    if duplicate is not None:
-        return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")
-    return find_parameter_error(request.parameters)
-
-
-class ResponseIterator:
-    """An iterator over the responses to a request as they arrive; the last one may be empty.
-
-    A second iteration continues where the first one stopped; after the last response it starts from the first.
-    """
-
-    def __init__(self, call: BlsCall) -> None:
-        self._call = call
-        self._next = 0
-
-    def __iter__(self) -> Iterator[InferenceResponse]:
-        if self._call.has_ended_before(self._next):
-            self._next = 0
+            if self._finished and len(self._responses) <= self._next:
+                self._next = 0
         return self
 
     def __next__(self) -> InferenceResponse:
         try:
-            response = self._call.wait(self._next)
+            response = self.wait(self._next)
         except IndexError:
             raise StopIteration from None
         self._next += 1
@@ -165,4 +110,184 @@ class ResponseIterator:
 
     def cancel(self) -> None:
         """Cancel the request: its responses are no longer needed."""
-        self._call.cancel()
+        if not self._finished:
+            self._server.cancel(self._request)
+
+    def _receive(self, request: InferRequest, response: InferResponse) -> None:
+        """Store a response; called on the server's event loop."""
+        message = None
+        if response.error is not None and request.accepted_by is None:  # otherwise it is the model's own error
+            message = f"Model {self._request.model_name} - Error when running inference: {response.error.message}"
+        received = from_core_response(response, message)
+        if response.final:
+            request.respond = discard_response  # so that no reference cycle keeps its tensors
+        with self._condition:
+            self._responses.append(received)
+            self._finished = response.final
+            self._condition.notify_all()
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None and waiter.set_running_or_notify_cancel():
+            waiter.set_result(received)
+
+
+def _find_error(request: InferRequest, inputs: Sequence[Tensor]) -> TritonError | None:
+    """Return the error in a request that is found before it is sent to a model, if there is one."""
+    correlation_id = request.correlation_id
+    if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
+        return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
+    names = [tensor.name() for tensor in inputs]
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")
+    return find_parameter_error(request.parameters)
+
+
+class _RaisedToModel:
+    """A context manager that converts errors of the server to the exception that models expect.
+
+    Its text begins with ``failure``. This is not a generator, because the frames of `contextlib` would be part of the
+    text for clients.
+    """
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, TritonError):
+            raise TritonModelException(f"{self._failure}: {error.message}") from error
+
+
+class MetricFamily:
+    """Metrics with one name and different labels.
+
+    Parameters
+    ----------
+    name, description : str
+    kind : int
+        ``MetricFamily.COUNTER``, ``GAUGE`` or ``HISTOGRAM``.
+    """
+
+    COUNTER, GAUGE, HISTOGRAM = MetricKind
+
+    _binding: ClassVar[InstanceBinding | None] = None
+
+    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+        binding = self._binding or current_binding()
+        if binding is None or binding.server is None:
+            raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
+        with _RaisedToModel("Failed to create metric family"):
+            self._family = binding.server.metrics.open(name, description, kind)
+        weakref.finalize(self, binding.server.metrics.close, self._family)
+
+    def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
+        """Create the metric with these labels; a histogram also needs the upper bounds of its buckets."""
+        with _RaisedToModel("Failed to create metric"):
+            return Metric(self, self._family.metric(labels or {}, buckets))
+
+
+class Metric:
+    """A metric; created by `MetricFamily.Metric`."""
+
+    def __init__(self, family: MetricFamily, metric: custom_metrics.CustomMetric) -> None:
+        self._family = weakref.ref(family)
+        self._open_metric = metric
+
+    def increment(self, value: float) -> None:
+        """Add to a counter or gauge."""
+        with _RaisedToModel("Failed to increment metric value"):
+            self._metric().increment(value)
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        with _RaisedToModel("Failed to set metric value"):
+            self._metric().set(value)
+
+    def observe(self, value: float) -> None:
+        """Observe a value of a histogram."""
+        with _RaisedToModel("Failed to observe metric value"):
+            self._metric().observe(value)
+
+    def value(self) -> float:
+        """Return the value of a counter or gauge."""
+        with _RaisedToModel("Failed to get metric value"):
+            return self._metric().value()
+
+    def _metric(self) -> custom_metrics.CustomMetric:
+        if self._family() is None:
+            raise TritonModelException(
+                "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
+                "object should be deleted AFTER its corresponding 'Metric' objects have been deleted."
+            )
+        return self._open_metric
+
+
+def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    """Load or reload a model; the server must run in explicit model control mode.
+
+    Parameters
+    ----------
+    model_name : str
+    config : str, optional
+        Configuration as JSON, used instead of *config.pbtxt*.
+    files : mapping of str to bytes, optional
+        Contents by ``file:<path>``, which replace the model's directory; they require ``config``.
+
+    Raises
+    ------
+    TritonModelException
+        If the model cannot be loaded, or the server runs in another mode.
+    """
+    parameters: dict[str, str | bytes] = {"config": config} if config else {}
+    for path, content in (files or {}).items():
+        if not isinstance(content, bytes):
+            raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
+        parameters[path] = content
+    server, failure = _server("load model")
+    with _RaisedToModel(failure):
+        server.load_model(decode_text(model_name), parameters)
+
+
+def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
+    """Unload a model; a model that does not exist is ignored.
+
+    Raises
+    ------
+    TritonModelException
+        If the server runs in another mode.
+    """
+    server, failure = _server("unload model")
+    with _RaisedToModel(failure):
+        server.unload_model(decode_text(model_name), unload_dependents)
+
+
+def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
+    """Return whether a model version is ready; without a version, whether any version of the model is.
+
+    Raises
+    ------
+    TritonModelException
+        If the version is not a number.
+    """
+    version_text = decode_text(model_version)
+    server, failure = _server("check model readiness")
+    try:
+        version = int(version_text) if version_text else -1
+    except ValueError:
+        raise TritonModelException(
+            f"{failure}: failed to get model version from specified version string '{version_text}' (details: stol), "
+            "version should be an integral value > 0"
+        ) from None
+    return server.is_model_ready(decode_text(model_name), version)
+
+
+def _server(action: str) -> tuple[ServerCalls, str]:
+    """Return the server of the model that calls, and the beginning of the text if the action fails."""
+    binding = current_binding()
+    if binding is None or binding.server is None:
+        raise TritonModelException("expected the call to come from a model that a server runs")
+    return binding.server, f"Failed to {action}: Failed to process the request for model '{binding.name}', message"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.backends.batching import with_configured_shape
-from tritonnb.backends.execution import Execution, ResponseSender
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.python import module_import
 from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.backends.python.declared_outputs import DeclaredOutputs
@@ -25,7 +25,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
 
 
-class SingleResponseSender(ResponseSender):
+class SingleResponseSender:
     """The sender of the only response to a request, for a model that is not decoupled; usable from any thread.
 
     Such a model returns the response from ``execute``, or returns None and sends it with the request's response sender,
@@ -40,9 +40,14 @@ class SingleResponseSender(ResponseSender):
         Index of the request in the batch.
     configure : callable
         Applied to the response before it is sent.
+
+    Attributes
+    ----------
+    closed : bool
+        Whether nothing more can be sent.
     """
 
-    __slots__ = ("_configure", "_execution", "_index", "_lock", "_response")
+    __slots__ = ("_configure", "_execution", "_index", "_lock", "_response", "closed")
 
     def __init__(self, execution: Execution, index: int, configure: Callable[[InferResponse], InferResponse]) -> None:
         self._execution = execution
@@ -69,7 +74,7 @@ class SingleResponseSender(ResponseSender):
         response.final = True
         self._execution.sender(self._index).send(self._configure(response))
 
-    def record_returned(self, response: InferResponse) -> None:
+    def record_returned(self) -> None:
         """Record that ``execute`` has returned the response.
 
         Raises
@@ -77,6 +82,7 @@ class SingleResponseSender(ResponseSender):
         InternalError
             As for `send`.
         """
+        response = InferResponse()
         with self._lock:
             self._check(response)
             self._response, self.closed = response, True
@@ -97,7 +103,7 @@ class SingleResponseSender(ResponseSender):
 
 
 #: The response senders of a batch that the model has requested, by index of the request.
-_Senders = dict[int, ResponseSender]
+_Senders = dict[int, SingleResponseSender]
 
 
 class ModelExecutor:
@@ -113,8 +119,8 @@ class ModelExecutor:
     model : object
         The ``TritonPythonModel``.
     new_request : callable
-        Makes the ``InferenceRequest`` of a request, from the requested outputs and a function that returns its
-        response sender.
+        Makes the ``InferenceRequest`` of a request, from the requested outputs and a function that returns the function
+        that sends its responses.
     coroutines : CoroutineRunner
         Runs ``async def execute``.
     """
@@ -155,7 +161,7 @@ class ModelExecutor:
             self._new_request(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
-                functools.partial(self._sender, execution, index, senders),
+                functools.partial(self._send_function, execution, index, senders),
             )
             for index, request in enumerate(execution.requests)
         ]
@@ -201,10 +207,15 @@ class ModelExecutor:
         self._coroutines.start(coroutine, send_failure)
         return None
 
-    def _sender(self, execution: Execution, index: int, senders: _Senders) -> ResponseSender:
-        if self._decoupled:
-            sender = execution.sender(index)
-            return sender if not self._reshaped else _ConfiguredSender(sender, self._configure)
+    def _send_function(self, execution: Execution, index: int, senders: _Senders) -> Callable[[InferResponse], None]:
+        if not self._decoupled:
+            return self._single_sender(execution, index, senders).send
+        send = execution.sender(index).send
+        if not self._reshaped:
+            return send
+        return lambda response: send(self._configure(response))
+
+    def _single_sender(self, execution: Execution, index: int, senders: _Senders) -> SingleResponseSender:
         if index not in senders:
             senders[index] = SingleResponseSender(execution, index, self._configure)
         return senders[index]
@@ -212,7 +223,7 @@ class ModelExecutor:
     def _close_senders(self, execution: Execution, senders: _Senders) -> None:
         if not self._decoupled:
             for index in range(len(execution.requests)):
-                self._sender(execution, index, senders).closed = True
+                self._single_sender(execution, index, senders).closed = True
 
     def _answer(self, execution: Execution, responses: object, senders: _Senders) -> None:
         if responses is None and senders:
@@ -239,7 +250,10 @@ class ModelExecutor:
                     f"'{type(response)}'."
                 )
             if index in senders:
-                self._record_returned(senders[index])
+                try:
+                    senders[index].record_returned()
+                except InternalError as error:
+                    raise self._error(error.message) from None
         for index, response in enumerate(responses):
             if response is None:
                 if index not in execution.rescheduled:
@@ -250,13 +264,6 @@ class ModelExecutor:
                 self._publish_states(request, response)
             output_names = request.requested_outputs if request.requested_outputs is not None else self._outputs
             execution.answer(index, self._configure(to_core_response(response, output_names)))
-
-    def _record_returned(self, sender: ResponseSender) -> None:
-        assert isinstance(sender, SingleResponseSender)
-        try:
-            sender.record_returned(InferResponse())
-        except InternalError as error:
-            raise self._error(error.message) from None
 
     def _configure(self, response: InferResponse) -> InferResponse:
         if self._reshaped:
@@ -278,19 +285,6 @@ class ModelExecutor:
 
     def _error(self, message: str) -> InternalError:
         return InternalError(f"Failed to process the request(s) for model '{self._instance}', message: {message}")
-
-
-class _ConfiguredSender(ResponseSender):
-    """A sender that undoes the ``reshape`` of outputs before it sends them."""
-
-    def __init__(self, sender: ResponseSender, configure: Callable[[InferResponse], InferResponse]) -> None:
-        self._sender = sender
-        self._configure = configure
-        self.closed = False
-
-    def send(self, response: InferResponse) -> None:
-        self._sender.send(self._configure(response))
-        self.closed = self._sender.closed
 
 
 def _check_inputs(requests: Sequence[InferRequest]) -> None:

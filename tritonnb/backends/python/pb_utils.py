@@ -14,6 +14,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.backends.python.calls import MetricFamily, is_model_ready, load_model, unload_model
 from tritonnb.backends.python.error import TritonError, TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.model_config import ConfigDict, ModelConfig
@@ -33,7 +34,6 @@ from tritonnb.backends.python.response import (
     InferenceResponse,
     InferenceResponseSender,
 )
-from tritonnb.backends.python.server_calls import MetricFamily, is_model_ready, load_model, unload_model
 from tritonnb.backends.python.tensor import Tensor
 from tritonnb.core import datatypes
 
@@ -122,13 +122,10 @@ __all__ = [
 
 NAME = "triton_python_backend_utils"
 
-TRITON_STRING_TO_NUMPY: dict[str, type] = {
-    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
-}
+_IN_NUMPY = [datatype for datatype in datatypes.DATATYPES if not datatype.bit_pattern]
+TRITON_STRING_TO_NUMPY: dict[str, type] = {datatype.config_name: datatype.numpy.type for datatype in _IN_NUMPY}
 TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
-_NUMBER_TO_NUMPY = {
-    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
-}
+_NUMBER_TO_NUMPY = {datatype.number: datatype.numpy.type for datatype in _IN_NUMPY}
 
 
 def utilities_for(binding: InstanceBinding) -> ModuleType:

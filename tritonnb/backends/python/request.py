@@ -12,13 +12,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
-from tritonnb.backends.execution import ResponseSender
-from tritonnb.backends.python.calls import BlsCall, RequestInputs, ResponseIterator
+from tritonnb.backends.python.calls import BlsCall
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, check_types
-from tritonnb.backends.python.tensor import Tensor, decode_text
-from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
+from tritonnb.backends.python.tensor import Tensor, decode_text, to_core_tensor
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -59,6 +58,10 @@ class InferenceTrace:
         return None
 
 
+#: Returns the function that sends the responses to a request.
+_SendFunction = Callable[[], Callable[[InferResponse], None]]
+
+
 class InferenceRequest:
     """A request to a model.
 
@@ -84,7 +87,7 @@ class InferenceRequest:
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    __slots__ = ("_cause", "_outputs", "_request", "_sender", "_tensors", "release_flags")
+    __slots__ = ("_cause", "_inputs", "_outputs", "_request", "_send_function", "_tensors", "release_flags")
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class InferenceRequest:
             )
         self._request = InferRequest(
             decode_text(model_name),
-            RequestInputs(inputs),
+            {tensor.name(): to_core_tensor(tensor) for tensor in inputs},
             discard_response,
             model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
             id=decode_text(request_id),
@@ -138,21 +141,23 @@ class InferenceRequest:
             correlation_id=correlation_id,
             flags=_integer("flags", flags, _FLAGS),
         )
+        self._inputs: Sequence[Tensor] | None = inputs
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
-        self._sender: Callable[[], ResponseSender] | None = None
+        self._send_function: _SendFunction | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
     def received(
-        cls, request: InferRequest, outputs: tuple[str, ...], sender: Callable[[], ResponseSender]
+        cls, request: InferRequest, outputs: tuple[str, ...], send_function: _SendFunction
     ) -> InferenceRequest:
         """Return a request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
         received._request = request
+        received._inputs = None
         received._tensors = {}
         received._outputs = outputs
-        received._sender = sender
+        received._send_function = send_function
         received._cause = None
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
@@ -162,8 +167,8 @@ class InferenceRequest:
     @overload
     def exec(self, decoupled: Literal[False] = False) -> InferenceResponse: ...
     @overload
-    def exec(self, decoupled: Literal[True]) -> ResponseIterator: ...
-    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+    def exec(self, decoupled: Literal[True]) -> BlsCall: ...
+    def exec(self, decoupled: bool = False) -> InferenceResponse | BlsCall:
         """Send the request and wait for the response.
 
         Parameters
@@ -173,13 +178,13 @@ class InferenceRequest:
         """
         call = self._call(decoupled)
         first = call.wait(0)
-        return ResponseIterator(call) if decoupled else first
+        return call if decoupled else first
 
-    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | BlsCall:
         """Like `exec`, for ``async def execute``: other requests can be sent before the response is received."""
         call = self._call(decoupled)
         first = await call.wait_async()
-        return ResponseIterator(call) if decoupled else first
+        return call if decoupled else first
 
     def _call(self, decoupled: bool) -> BlsCall:
         binding = self._binding or current_binding()
@@ -189,17 +194,16 @@ class InferenceRequest:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
         if binding.process != os.getpid():  # a forked process has no server
             raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
-        return BlsCall(self._request, binding, decoupled, self._cause)
+        return BlsCall(self._request, self._inputs or (), binding.server, decoupled, self._cause)
 
     # --- contents -----------------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:
         """Return the inputs, including the controls and states of the sequence batcher."""
-        inputs = self._request.inputs
-        if isinstance(inputs, RequestInputs):
-            return list(inputs.tensors)
+        if self._inputs is not None:
+            return list(self._inputs)
         states = () if self._request.states is None else self._request.states.inputs
-        tensors = map(self.input, (*inputs, *states))
+        tensors = map(self.input, (*self._request.inputs, *states))
         return [tensor for tensor in tensors if tensor is not None]
 
     def input(self, name: str) -> Tensor | None:
@@ -269,11 +273,11 @@ class InferenceRequest:
 
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the request's response sender. A model that is not decoupled sends one response, or returns it."""
-        if self._sender is None:
+        if self._send_function is None:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
             )
-        return InferenceResponseSender(self._sender(), self._request, self._outputs)
+        return InferenceResponseSender(self._send_function(), self._request, self._outputs)
 
 
 _FLAGS = range(2**32)

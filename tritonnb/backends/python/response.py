@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python.declared_outputs import DeclaredOutputs
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
@@ -106,10 +105,10 @@ class InferenceResponse:
 class InferenceResponseSender:
     """The sender of a request's responses; only one response if the model is not decoupled."""
 
-    __slots__ = ("_outputs", "_request", "_sender")
+    __slots__ = ("_outputs", "_request", "_send")
 
-    def __init__(self, sender: ResponseSender, request: InferRequest, outputs: Sequence[str]) -> None:
-        self._sender = sender
+    def __init__(self, send: Callable[[InferResponse], None], request: InferRequest, outputs: Sequence[str]) -> None:
+        self._send = send
         self._request = request
         self._outputs = outputs
 
@@ -133,9 +132,9 @@ class InferenceResponseSender:
             )
         try:
             if response is None:
-                self._sender.send(InferResponse(empty=True))
+                self._send(InferResponse(empty=True))
             else:
-                self._sender.send(to_core_response(response, self._outputs, final))
+                self._send(to_core_response(response, self._outputs, final))
         except InternalError as error:
             raise TritonModelException(error.message) from None
 

@@ -247,8 +247,6 @@ class Instance:
         try:
             self.backend_instance.execute(execution)
         except BaseException as error:  # even SystemExit, which must not end the instance's thread
-            if isinstance(error, TritonError):
-                return strip_traceback(error)
             return self._failures.convert(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()

@@ -214,9 +214,8 @@ class ModelLoader:
                 f"model '{source.name}': expected a model of a repository to run in its own process, got a "
                 "function, which runs in this process, where its variables are"
             )
-        backend = self._backends.isolated(source.config.backend, library)
+        backend = self._backends.isolated(context, library)
         try:
-            backend.open(context)
             yield backend, context
         finally:
             backend.finalize()

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.execution import Execution, ResponseSender
+from tritonnb.backends.isolation.channel import Payload
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_request, encode_response
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError
@@ -41,7 +42,7 @@ class ChildExecution(Execution):
     def __init__(
         self,
         header: list[Any],
-        payload: npt.NDArray[np.uint8],
+        payload: Payload,
         state_names: Mapping[str, str],
         output: SharedOutput,
         send: Send,

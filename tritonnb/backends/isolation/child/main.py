@@ -16,15 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.execution import FailureLog
 from tritonnb.backends.isolation.channel import Channel, Message
 from tritonnb.backends.isolation.child.execution import ChildExecution
-from tritonnb.backends.isolation.child.server import ChildServerCalls, Outbox, forward_logs
+from tritonnb.backends.isolation.child.server import ChildServerCalls, forward_logs
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, encode_error, encode_response
 from tritonnb.backends.location import BackendLocation
-from tritonnb.core.errors import InternalError, TritonError
-from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
@@ -80,14 +79,8 @@ class Child:
     """
 
     def __init__(self, work: Channel, calls: Channel) -> None:
-        self._outbox = Outbox(work, calls)
-        self._server = ChildServerCalls(self._outbox)
+        self._server = ChildServerCalls(work, calls)
         self._output = SharedOutput()
-        self._backend: Backend
-        self._model: BackendModel
-        self._instance: BackendModelInstance
-        self._failures: FailureLog
-        self._check: Callable[[], None] | None
         #: The requests that can be cancelled, by number of the batch and index.
         self._requests: dict[tuple[int, int], InferRequest] = {}
         #: Those that were cancelled. A cancellation may arrive before its batch, which comes on the other channel.
@@ -103,20 +96,20 @@ class Child:
     def run(self) -> None:
         """Run the commands of the server, the last of which is ``finalize``."""
         threading.Thread(target=self._read_calls, name="tritonnb calls", daemon=True).start()
-        outbox = self._outbox
+        server = self._server
         kind = ""
         while kind != "finalize":
-            message = outbox.work.receive()
+            message = server.work.receive()
             if message is None:
                 os._exit(1)
             kind = message.header[0]
-            outbox.runs_command = True
+            server.runs_command = True
             try:
                 self._commands[kind](message)
             except ConnectionError:
                 os._exit(1)
             except Exception as error:
-                self._raised(_to_triton_error(error))
+                self._raised(error)
             del message
 
     # --- commands -----------------------------------------------------------------------------
@@ -125,12 +118,11 @@ class Child:
         """Create the backend."""
         _, path, location, settings, levels, memory_bytes = message.header
         sys.path[:] = path
-        forward_logs(self._outbox, levels)
+        forward_logs(self._server, levels)
         if memory_bytes is not None:
             # Allocations beyond it raise MemoryError.
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        name, entry_point, arguments = location
-        self._backend = BackendLocation(name, entry_point, tuple(arguments)).create()
+        self._backend = BackendLocation(*location).create()
         self._backend.initialize(settings)
         counts = {kind: self._backend.default_instance_count(kind) for kind in KINDS}
         self._return([self._backend.supports_batch_tensors, counts])
@@ -168,14 +160,11 @@ class Child:
         self._requests.update(((number, index), request) for index, request in enumerate(execution.requests))
         if self._cancelled:
             self._cancel_early(number)
-        error: TritonError | None = None
+        error: list[Any] | None = None
         try:
             self._instance.execute(execution)
-        except TritonError as raised:
-            error = raised
         except BaseException as raised:  # even SystemExit: it ends the batch, not the process
-            error = self._failures.convert(raised, execution)
-        encoded = None if error is None else encode_error(error)
+            error = encode_error(self._failures.convert(raised, execution))
         indices = range(len(execution.requests))
         # Those that the model has used, or may use later.
         senders = list(indices) if self._is_decoupled and error is None else sorted(execution.senders)
@@ -183,8 +172,8 @@ class Child:
             if index not in senders or execution.sender(index).closed:
                 self._requests.pop((number, index), None)
         result, packer, is_shared = execution.result(senders), execution.packer, message.region is not None
-        del payload, execution, message, error
-        self._return([*result, is_shared and inputs() is not None, encoded], packer)
+        del payload, execution, message
+        self._return([*result, is_shared and inputs() is not None, error], packer)
 
     def _finalize(self, message: Message) -> None:
         self._instance.finalize()
@@ -194,21 +183,21 @@ class Child:
 
     def _return(self, values: list[Any], packer: Packer | None = None) -> None:
         """Send the result of a command; later messages of the model belong to no command."""
-        self._outbox.runs_command = False
+        self._server.runs_command = False
         try:
-            (packer or Packer()).send(self._outbox.work, ["returned", *values], self._output)
+            (packer or Packer()).send(self._server.work, ["returned", *values], self._output)
         except InternalError as error:  # there is not enough memory for the tensors
             self._raised(error)
 
-    def _raised(self, error: TritonError) -> None:
-        self._outbox.runs_command = False
-        self._outbox.work.send(["raised", encode_error(error)])
+    def _raised(self, error: Exception) -> None:
+        self._server.runs_command = False
+        self._server.work.send(["raised", encode_error(error)])
 
     # --- everything else ----------------------------------------------------------------------
 
     def _send_response(self, number: int, index: int, _: InferRequest, response: InferResponse) -> None:
         packer = Packer()
-        self._outbox.send(["respond", number, index, encode_response(response, packer)], packer)
+        self._server.send(["respond", number, index, encode_response(response, packer)], packer)
         if response.final:
             self._requests.pop((number, index), None)
 
@@ -225,14 +214,14 @@ class Child:
                 self._cancelled.discard(key)
 
     def _read_calls(self) -> None:
-        calls = self._outbox.calls
+        calls = self._server.calls
         while (message := calls.receive()) is not None:
             kind, *arguments = message.header
             if kind == "response":
                 number, response, was_accepted = arguments
                 self._server.receive(number, response, was_accepted, message.payload)
             elif kind == "reply":
-                self._outbox.settle(*arguments)
+                self._server.settle(*arguments)
             elif kind == "cancelled":
                 self._cancelled.add((arguments[0], arguments[1]))  # first, since the batch may begin now
                 self._cancel((arguments[0], arguments[1]))
@@ -241,16 +230,10 @@ class Child:
         os._exit(1)  # the server's process has ended
 
     def _report_ready(self, number: int) -> None:
-        error: TritonError | None = None
+        error: list[Any] | None = None
         try:
             if self._check is not None:
                 self._check()
         except Exception as raised:
-            error = _to_triton_error(raised)
-        self._outbox.send(["ready", number, None if error is None else encode_error(error)])
-
-
-def _to_triton_error(error: Exception) -> TritonError:
-    if isinstance(error, TritonError):
-        return error
-    return InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
+            error = encode_error(raised)
+        self._server.send(["ready", number, error])

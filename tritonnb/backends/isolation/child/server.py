@@ -10,17 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from tritonnb.backends.isolation.channel import Channel, Header
+from tritonnb.backends.isolation.channel import Channel, Header, Payload
 from tritonnb.backends.isolation.codec import Packer, decode_response, encode_request, settle
 from tritonnb.core.messages import InferRequest
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, CustomMetrics, Labels, MetricKind
 
 
-class Outbox:
-    """The messages of the model's code to the server, and the replies to them.
+class ChildServerCalls:
+    """The server, as the model's code calls it; allowed from any thread. Every call is a message to the server.
 
     Messages of the thread that runs a command are sent on ``work``: they arrive in order with its results, and the
     server attributes them to the instance.
@@ -33,15 +30,19 @@ class Outbox:
     ----------
     runs_command : bool
         Whether the main thread runs a command.
+    metrics : CustomMetrics
+        Custom metrics that models define.
     """
 
     def __init__(self, work: Channel, calls: Channel) -> None:
         self.work = work
         self.calls = calls
         self.runs_command = False
+        self.metrics = ChildMetrics(self)
         self._main = threading.get_ident()
         self._numbers = itertools.count(1)
         self._replies: dict[int, Future[Any]] = {}
+        self._requests: dict[int, InferRequest] = {}
 
     def send(self, header: Header, packer: Packer | None = None) -> None:
         """Send a message; the process ends if the server's no longer exists."""
@@ -68,35 +69,71 @@ class Outbox:
         """Pass a reply to the thread that waits for it."""
         settle(self._replies.pop(number), value, error)
 
+    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
+        """Run a request; its responses are passed to ``request.respond`` on the thread that reads ``calls``."""
+        number = next(self._numbers)
+        self._requests[number] = request
+        packer = Packer()
+        encoded = encode_request(request, packer)
+        self.send(["infer", number, encoded, decoupled, 0 if cause is None else cause.serial], packer)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Cancel a request."""
+        request.cancelled = True
+        number = next((number for number, sent in list(self._requests.items()) if sent is request), None)
+        if number is not None:
+            self.send(["cancel", number])
+
+    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model."""
+        self.ask("load_model", name, parameters)
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+        self.ask("unload_model", name, unload_dependents)
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        """Return whether a model is ready."""
+        return bool(self.ask("is_model_ready", name, version))
+
+    def receive(self, number: int, encoded: list[Any], was_accepted: bool, payload: Payload) -> None:
+        """Pass on a response to a request that the model sent."""
+        request = self._requests[number]
+        response = decode_response(encoded, payload, copy=False)
+        if response.final:
+            del self._requests[number]
+        request.accepted_by = self if was_accepted else None  # in place of the served model in the other process
+        request.answer(response)
+
 
 class ForwardingHandler(logging.Handler):
     """A handler that sends every record to the server.
 
     Parameters
     ----------
-    outbox : Outbox
+    server : ChildServerCalls
     """
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, server: ChildServerCalls) -> None:
         super().__init__()
-        self._outbox = outbox
+        self._server = server
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record; its traceback becomes part of the message."""
         text = self.format(record)
-        self._outbox.send(["log", record.name, record.levelno, text, record.pathname, record.lineno, record.created])
+        self._server.send(["log", record.name, record.levelno, text, record.pathname, record.lineno, record.created])
 
 
-def forward_logs(outbox: Outbox, levels: Mapping[str, int]) -> None:
+def forward_logs(server: ChildServerCalls, levels: Mapping[str, int]) -> None:
     """Send all records to the server.
 
     Parameters
     ----------
-    outbox : Outbox
+    server : ChildServerCalls
     levels : mapping of str to int
         The levels of loggers in the server's process, by name; ``""`` is the root.
     """
-    logging.getLogger().addHandler(ForwardingHandler(outbox))
+    logging.getLogger().addHandler(ForwardingHandler(server))
     for name, level in levels.items():
         logging.getLogger(name or None).setLevel(level)
 
@@ -104,45 +141,44 @@ def forward_logs(outbox: Outbox, levels: Mapping[str, int]) -> None:
 class ChildMetrics(CustomMetrics):
     """The families that this child uses. Every change is sent to the server, which shares them with other instances."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, server: ChildServerCalls) -> None:
         super().__init__()
-        self._outbox = outbox
+        self._server = server
 
     def create_family(self, name: str, description: str, kind: MetricKind) -> CustomMetricFamily:
         """Open the family in the server."""
-        self._outbox.ask("open_family", name, description, kind.value)
-        return _Family(name, description, kind, self._lock, self._outbox)
+        self._server.ask("open_family", name, description, kind.value)
+        return _Family(name, description, kind, self._lock, self._server)
 
     def close(self, family: CustomMetricFamily) -> None:
         """Release a family, and close it in the server after the last user."""
         super().close(family)
         if not family.users:
-            self._outbox.send(["close_family", family.name])
+            self._server.send(["close_family", family.name])
 
 
 class _Family(CustomMetricFamily):
-    def __init__(self, name: str, description: str, kind: MetricKind, lock: object, outbox: Outbox) -> None:
+    def __init__(self, name: str, description: str, kind: MetricKind, lock: object, server: ChildServerCalls) -> None:
         super().__init__(name, description, kind, lock)  # type: ignore[arg-type]
-        self._outbox = outbox
+        self._server = server
 
     def create_metric(self, labels: Labels, bounds: Sequence[float]) -> CustomMetric:
         """Create the metric in the server, too."""
-        self._outbox.ask(
-            "create_metric", self.name, labels, list(bounds) if self.kind is MetricKind.HISTOGRAM else None
-        )
-        return _Metric(self, labels, bounds)
+        buckets = list(bounds) if self.kind is MetricKind.HISTOGRAM else None
+        number = self._server.ask("create_metric", self.name, labels, buckets)
+        return _Metric(self, labels, bounds, number)
 
 
 class _Metric(CustomMetric):
-    def __init__(self, family: _Family, labels: Labels, bounds: Sequence[float]) -> None:
+    def __init__(self, family: _Family, labels: Labels, bounds: Sequence[float], number: int) -> None:
         super().__init__(family.kind, labels, bounds, family._lock)
-        self._address = [family.name, labels]
-        self._outbox = family._outbox
+        self._server = family._server
+        self._number = number
 
     def value(self) -> float:
         """Return the value in the server, to which other instances contribute."""
         super().value()
-        return float(self._outbox.ask("metric_value", *self._address))
+        return float(self._server.ask("metric_value", self._number))
 
     def increment(self, amount: float) -> None:
         """Add to a counter or gauge."""
@@ -158,60 +194,4 @@ class _Metric(CustomMetric):
 
     def _change(self, change: Callable[[float], None], value: float) -> None:
         change(value)  # raises the error, if there is one
-        self._outbox.send(["change_metric", *self._address, change.__name__, float(value)])
-
-
-class ChildServerCalls:
-    """Calls from the model to the server; allowed from any thread.
-
-    Parameters
-    ----------
-    outbox : Outbox
-
-    Attributes
-    ----------
-    metrics : CustomMetrics
-        Custom metrics that models define.
-    """
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self.metrics = ChildMetrics(outbox)
-        self._numbers = itertools.count(1)
-        self._requests: dict[int, InferRequest] = {}
-
-    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
-        """Run a request; its responses are passed to ``request.respond`` on the thread that reads ``calls``."""
-        number = next(self._numbers)
-        self._requests[number] = request
-        packer = Packer()
-        encoded = encode_request(request, packer)
-        self._outbox.send(["infer", number, encoded, decoupled, 0 if cause is None else cause.serial], packer)
-
-    def cancel(self, request: InferRequest) -> None:
-        """Cancel a request."""
-        request.cancelled = True
-        number = next((number for number, sent in list(self._requests.items()) if sent is request), None)
-        if number is not None:
-            self._outbox.send(["cancel", number])
-
-    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model."""
-        self._outbox.ask("load_model", name, parameters)
-
-    def unload_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload a model."""
-        self._outbox.ask("unload_model", name, unload_dependents)
-
-    def is_model_ready(self, name: str, version: int) -> bool:
-        """Return whether a model is ready."""
-        return bool(self._outbox.ask("is_model_ready", name, version))
-
-    def receive(self, number: int, encoded: list[Any], was_accepted: bool, payload: npt.NDArray[np.uint8]) -> None:
-        """Pass on a response to a request that the model sent."""
-        request = self._requests[number]
-        response = decode_response(encoded, payload, copy=False)
-        if response.final:
-            del self._requests[number]
-        request.accepted_by = self if was_accepted else None  # in place of the served model in the other process
-        request.answer(response)
+        self._server.send(["change_metric", self._number, change.__name__, float(value)])
