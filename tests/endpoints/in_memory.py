@@ -145,7 +145,7 @@ class Endpoints:
         endpoint = HttpEndpoint(engine, host="127.0.0.1", options=http)
         rpcs = RpcDispatcher(engine, grpc)
         self._http = Server(loop)
-        self._http.delegate = endpoint
+        self._http.start_request = endpoint.start_request
         self._http.max_body_size = http.max_body_size
         self._grpc = Http2Server(rpcs, grpc)
         self._grpc.loop = loop

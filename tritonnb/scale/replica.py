@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import cast
 
 from tornado import httputil
 
@@ -199,8 +198,7 @@ class Replica:
         A caller that closes the iterator cancels the request.
         """
         exchange = Exchange(writer := _ExchangeWriter(), http_1_0=True, keep_alive=False)
-        delegate = self._http.start_request(None, cast(httputil.HTTPConnection, exchange))
-        exchange.delegate = delegate
+        exchange.delegate = delegate = self._http.start_request(exchange)
         line = httputil.RequestStartLine(method, target, "HTTP/1.0")
         delegate.headers_received(line, LightHeaders(dict(headers)))
         if body:

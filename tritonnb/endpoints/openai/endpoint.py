@@ -12,7 +12,7 @@ from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RawPath
-from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
+from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
@@ -65,4 +65,4 @@ class OpenAiEndpoint(Endpoint):
         routes = rules(engine, http.max_input_size, Admission(http, host), options)
         application = web.Application(routes, log_function=lambda handler: None)
         max_body_size = min(http.max_input_size, http.max_body_size)
-        super().__init__(host, HttpServer(ApplicationDelegate(application), max_body_size=max_body_size))
+        super().__init__(host, HttpServer(application_delegate(application), max_body_size=max_body_size))
