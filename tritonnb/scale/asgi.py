@@ -74,16 +74,6 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def send_complete(
-    send: Send, status: int, content_type: str, body: bytes, headers: Mapping[str, str] | None = None
-) -> None:
-    """Send a complete response that no replica made."""
-    lines = {**(headers or {}), "content-type": content_type, "content-length": str(len(body))}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in lines.items()]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
-
-
 async def send_response(send: Send, response: bytes) -> None:
     """Send a complete response: status line, headers, and body."""
     await _start(send, head := response.partition(b"\r\n\r\n"))

@@ -28,7 +28,7 @@ from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTE
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
 from tritonnb.endpoints.openai.handlers import AccessRules
-from tritonnb.scale.asgi import HttpRequest, Receive, Scope, Send, read_body, send_complete, send_parts, send_response
+from tritonnb.scale.asgi import HttpRequest, Receive, Scope, Send, read_body, send_parts, send_response
 from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneError, first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings
@@ -94,34 +94,33 @@ class HttpIngress:
             return
         body = await read_body(receive, self._options.max_body_size)
         if body is None:
-            await send_complete(send, 413, JSON, error_body("request body exceeds the limit"))
+            await send_response(send, response_bytes(413, JSON, error_body("request body exceeds the limit")))
             return
         request = HttpRequest(scope, body)
         openai = self._openai if OPENAI_PATHS.fullmatch(request.path) else None
         try:
-            if openai is not None:
-                openai.check(request.target, request.header)
-            elif (refusal := self._admission.refusal(request.target, request.header)) is not None:
-                text, content_type = refusal
-                await send_complete(send, 403, content_type, error_body(text))
-                return
-            response = await self._respond(request)
+            response = await self._respond(request, openai)
             if isinstance(response, bytes):
                 await send_response(send, response)
             else:
                 await send_parts(send, response)
         except TritonError as error:
             if openai is None:
-                await send_complete(send, error.status.http, JSON, error_body(error.message))
+                await send_response(send, response_bytes(error.status.http, JSON, error_body(error.message)))
             else:
-                await _send_openai_error(send, from_triton(error))
+                await send_response(send, _openai_error(from_triton(error)))
         except OpenAiError as error:
-            await _send_openai_error(send, error)
+            await send_response(send, _openai_error(error))
 
     # --- routes -------------------------------------------------------------------------------
 
-    async def _respond(self, request: HttpRequest) -> bytes | AsyncIterator[bytes]:
-        """Return the complete response, or its parts."""
+    async def _respond(self, request: HttpRequest, openai: AccessRules | None) -> bytes | AsyncIterator[bytes]:
+        """Return the complete response, or its parts; ``openai`` are the rules of a path of OpenAI's API."""
+        if openai is not None:
+            openai.check(request.target, request.header)
+        elif (refusal := self._admission.refusal(request.target, request.header)) is not None:
+            text, content_type = refusal
+            return response_bytes(403, content_type, error_body(text))
         match = find_route(request.target, self.routes)
         if match is None:  # the replicas do not know the path, either
             return await self._read(request, self._groups.default)
@@ -241,8 +240,9 @@ class HttpIngress:
         return response_bytes(200, CONTENT_TYPE, merge_metrics(texts).encode())
 
 
-async def _send_openai_error(send: Send, error: OpenAiError) -> None:
-    await send_complete(send, error.status, JSON, error_bytes(error), error.headers)
+def _openai_error(error: OpenAiError) -> bytes:
+    headers = tuple(f"{name}: {value}" for name, value in error.headers.items())
+    return response_bytes(error.status, JSON, error_bytes(error), headers)
 
 
 def _members(body: bytes) -> dict[str, Any]:
