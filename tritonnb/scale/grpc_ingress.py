@@ -97,10 +97,8 @@ class GrpcIngress:
         """Apply a change on the replicas that have the model, or on all."""
         if name in ("RepositoryModelLoad", "RepositoryModelUnload"):
             change = DeploymentChange(f"model {model}", "", name, message)
-        elif name in ("TraceSetting", "LogSettings"):
-            change = DeploymentChange.of_settings("", name, message, model, request.settings)
         else:
-            change = DeploymentChange("", "", name, message)
+            change = DeploymentChange.of_settings("", name, message, model, request.settings)
         return _reply(await self._groups.change(model, change))
 
     async def _ready(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:

@@ -165,10 +165,8 @@ class HttpIngress:
         method, target, body = request.method, request.target, request.body
         if route.name in ("load", "unload"):
             change = DeploymentChange(f"model {model}", method, target, body)
-        elif route.name in ("trace-setting", "logging"):
-            change = DeploymentChange.of_settings(method, target, body, model, _members(body))
         else:
-            change = DeploymentChange("", method, target, body)
+            change = DeploymentChange.of_settings(method, target, body, model, _members(body))
         response: bytes = await self._groups.change(model, change)
         return response
 
