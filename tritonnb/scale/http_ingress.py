@@ -34,7 +34,7 @@ from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneErr
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
 from tritonnb.scale.merge import merge_index, merge_metrics, sum_statistics
-from tritonnb.scale.sequences import http_sequence
+from tritonnb.scale.sequences import SequenceRequest, http_sequence
 
 #: The routes that only an ingress has.
 _OWN_ROUTES = (
@@ -123,22 +123,22 @@ class HttpIngress:
             return response_bytes(403, content_type, error_body(text))
         match = find_route(request.target, self.routes)
         if match is None:  # the replicas do not know the path, either
-            return await self._read(request, self._groups.default)
+            return await self._forward(request, self._groups.default)
         route, groups = match
         model = groups.get("model", "")
         if route.effect is Effect.MERGE:
             return await self.merges[route.name](request, model)
         if route.effect is Effect.READ or request.method in _SAFE:
-            return await self._read(request, self._groups.dispatcher(model))
+            return await self._forward(request, self._groups.dispatcher(model))
         if route.effect is Effect.INFER:
             return await self._infer(request, route, model)
         if route.effect is Effect.CHANGE:
             return await self._change(request, route, model)
         raise TritonError(NO_SHARED_MEMORY, Status.UNSUPPORTED)
 
-    async def _read(self, request: HttpRequest, group: Dispatcher) -> bytes:
-        """Return the response of any replica."""
-        response: bytes = await group.call(None, "http", *request.arguments)
+    async def _forward(self, request: HttpRequest, group: Dispatcher, sequence: SequenceRequest | None = None) -> bytes:
+        """Return the response of the replica of a sequence, or of any."""
+        response: bytes = await group.call(sequence, "http", *request.arguments)
         return response
 
     async def _infer(self, request: HttpRequest, route: Route, model: str) -> bytes | AsyncIterator[bytes]:
@@ -157,8 +157,7 @@ class HttpIngress:
                 request.header("content-encoding"),
                 self._options.max_input_size,
             )
-        response: bytes = await group.call(sequence, "http", *request.arguments)
-        return response
+        return await self._forward(request, group, sequence)
 
     async def _change(self, request: HttpRequest, route: Route, model: str) -> bytes:
         """Apply a change on the replicas that have the model, or on all."""
