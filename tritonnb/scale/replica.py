@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 from tornado import httputil
 
-from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.errors import TritonError
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
@@ -124,10 +124,6 @@ class RpcReply:
         """Return the reply for an exception."""
         triton_error = as_triton_error(error)
         return cls(b"", client_text(triton_error), triton_error.status.name)
-
-    def to_error(self) -> TritonError | None:
-        """Return the error, or None."""
-        return TritonError(self.error, Status[self.status]) if self.status else None
 
 
 class Replica:
@@ -249,10 +245,6 @@ class Replica:
             return False
 
     # --- state --------------------------------------------------------------------------------
-
-    async def live_sequences(self) -> tuple[SequenceKey, ...]:
-        """Return the sequences that have not ended."""
-        return self._live_sequences()
 
     async def until_drained(self) -> None:
         """Wait until all sequences have ended; the call keeps a draining replica alive."""

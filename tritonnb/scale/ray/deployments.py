@@ -11,9 +11,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from tritonnb.core.errors import Status
 from tritonnb.endpoints.grpc.rpcs import HEALTH, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.scale.asgi import Receive, Scope, Send
@@ -53,7 +55,7 @@ class EngineDeployment:
         context = serve.get_replica_context()
         self._id = context.replica_id.unique_id
         self._group = context.deployment
-        self._node = settings.node_id()
+        self._node = str(ray.get_runtime_context().get_node_id())
         self._coordinator = coordinator
         options = settings.engine_options()
         if "log" in settings.options:
@@ -61,7 +63,7 @@ class EngineDeployment:
         self._replica = Replica(
             options,
             settings.endpoints,
-            direct_host=settings.direct_host() if settings.direct else "",
+            direct_host=str(ray.util.get_node_ip_address()) if settings.direct else "",
             name=self._id,
         )
         await self._replica.start()
@@ -166,10 +168,9 @@ class RpcError(Exception):
 
 def _set_status(reply: RpcReply, context: Any) -> None:
     """Make an error the status of an RPC; Ray would log an exception with its traceback."""
-    error = reply.to_error()
-    if error is not None:
-        context.set_code(status_code(error.status))
-        context.set_details(error.message)
+    if reply.status:
+        context.set_code(status_code(Status[reply.status]))
+        context.set_details(reply.error)
 
 
 def _metadata(context: Any) -> dict[str, str]:

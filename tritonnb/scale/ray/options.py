@@ -48,18 +48,6 @@ class EngineSettings:
         """
         return EngineOptions(tuple(map(Path, self.repositories)), **self.options)
 
-    def node_id(self) -> str:
-        """Return the node that this process runs on."""
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
-
-    def direct_host(self) -> str:
-        """Return the address of this node."""
-        import ray
-
-        return str(ray.util.get_node_ip_address())
-
 
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
