@@ -25,7 +25,7 @@ from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.grpc_ingress import GrpcIngress
 from tritonnb.scale.http_ingress import HttpIngress
-from tritonnb.scale.ray.options import EngineSettings
+from tritonnb.scale.ray.application import EngineSettings
 from tritonnb.scale.ray.pool import NOT_MEANT, RayPool
 from tritonnb.scale.replica import Replica, RpcReply
 from tritonnb.telemetry.log_settings import write_log
