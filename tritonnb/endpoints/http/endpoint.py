@@ -19,7 +19,7 @@ from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServi
 from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
-from tritonnb.endpoints.http.routes import V2_ROUTES, RawPath
+from tritonnb.endpoints.http.routes import V2_ROUTES, RouteMatcher
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
 from tritonnb.endpoints.openai.endpoint import rules
@@ -102,7 +102,7 @@ class HttpEndpoint(Endpoint):
     def _make_application(self, engine: Engine, max_input_size: int, openai: OpenAiOptions | None) -> web.Application:
         """Make the application for everything except inference."""
         arguments = {"engine": engine, "max_input_size": max_input_size}
-        v2 = [routing.Rule(RawPath(route.pattern), _HANDLERS[route.name], arguments) for route in V2_ROUTES]
+        v2 = [routing.Rule(RouteMatcher(route), _HANDLERS[route.name], arguments) for route in V2_ROUTES]
         others = [] if openai is None else rules(engine, max_input_size, self.admission, openai)
         return web.Application(
             [*v2, *others],

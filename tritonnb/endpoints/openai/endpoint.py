@@ -11,7 +11,7 @@ from tornado import routing, web
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RawPath
+from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
 from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
@@ -46,7 +46,7 @@ def rules(engine: Engine, max_input_size: int, admission: Admission, options: Op
         "default_max_tokens": options.default_max_tokens,
         "created": int(time.time()),
     }
-    return [routing.Rule(RawPath(route.pattern), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]
+    return [routing.Rule(RouteMatcher(route), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]
 
 
 class OpenAiEndpoint(Endpoint):
