@@ -150,13 +150,7 @@ class HttpIngress:
             return group.stream(None, "http_stream", *request.arguments)
         sequence = None
         if route.name == "infer":
-            sequence = http_sequence(
-                model,
-                request.body,
-                request.header("inference-header-content-length"),
-                request.header("content-encoding"),
-                self._options.max_input_size,
-            )
+            sequence = http_sequence(model, request.body, request.header, self._options.max_input_size)
         return await self._forward(request, group, sequence)
 
     async def _change(self, request: HttpRequest, route: Route, model: str) -> bytes:
