@@ -15,15 +15,10 @@ from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.json_types import Json
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.core.version import VERSION
-from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions, require_directories
 from tritonnb.scale.endpoint_settings import LISTEN_OPTIONS, EndpointSettings
 from tritonnb.server.options import StrPath, paths_of
-from tritonnb.telemetry.log_settings import LogSettings
-from tritonnb.telemetry.trace_settings import TraceOptions
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -59,15 +54,6 @@ def require_ray() -> None:
 #: The limit of requests that Ray sends to a replica at the same time. Ray's default of 5 would hide the load from our
 #: schedulers, which could not form larger batches.
 MAX_ONGOING_REQUESTS = 100_000
-#: The options that are groups, which a configuration file has as mappings.
-_GROUPS: Mapping[str, type] = {
-    "http": HttpOptions,
-    "grpc": GrpcOptions,
-    "metrics": MetricsOptions,
-    "openai": OpenAiOptions,
-    "trace": TraceOptions,
-    "log": LogSettings,
-}
 _MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
 _ENGINE_OPTIONS = {option.name for option in dataclasses.fields(EngineOptions)} - {"model_repositories"}
 
@@ -196,13 +182,15 @@ def build(arguments: Mapping[str, Any]) -> Application:
 
 def _group(name: str, value: Any) -> Any:
     """Convert an option of a configuration file to the form that `app` takes."""
-    if name not in _GROUPS or not isinstance(value, Mapping):
+    defaults = EngineOptions() if name in _ENGINE_OPTIONS else ListenOptions()
+    group: Any = type(getattr(defaults, name, None))
+    if not dataclasses.is_dataclass(group) or not isinstance(value, Mapping):
         return value
-    members = {member.name for member in dataclasses.fields(_GROUPS[name])}
+    members = {member.name for member in dataclasses.fields(group)}
     for member in value:
         if member not in members:
             raise InvalidArgumentError(f"{name}: expected {', '.join(sorted(members))}, got '{member}'")
-    return _GROUPS[name](**{member: _tuples(setting) for member, setting in value.items()})
+    return group(**{member: _tuples(setting) for member, setting in value.items()})
 
 
 def _tuples(value: Any) -> Any:

@@ -131,11 +131,11 @@ class IngressDeployment:
         _set_status(reply, context)
         return Serialized(reply.message)
 
-    async def stream_rpc(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Serialized]:
-        """Answer a ``ModelStreamInfer``."""
-        async for reply in self._ingresses()[1].stream(messages, _metadata(context), context.peer()):
+    async def stream_rpc(self, request_stream: AsyncIterator[bytes], grpc_context: Any) -> AsyncIterator[Serialized]:
+        """Answer a ``ModelStreamInfer`` (Ray's interface)."""
+        async for reply in self._ingresses()[1].stream(request_stream, _metadata(grpc_context), grpc_context.peer()):
             if reply.status:  # ends the stream; only an exception brings the status to Ray's proxy here
-                _set_status(reply, context)
+                _set_status(reply, grpc_context)
                 raise RpcError(reply.error)
             yield Serialized(reply.message)
 
@@ -186,14 +186,8 @@ def _add_rpcs() -> None:
 
         return handle
 
-    async def stream(
-        self: IngressDeployment, request_stream: AsyncIterator[bytes], grpc_context: Any
-    ) -> AsyncIterator[Serialized]:
-        async for response in self.stream_rpc(request_stream, grpc_context):
-            yield response
-
     for name in (*(rpc.name for rpc in RPCS.values()), HEALTH):
-        setattr(IngressDeployment, name, stream if name == STREAM_INFER else unary(name))
+        setattr(IngressDeployment, name, IngressDeployment.stream_rpc if name == STREAM_INFER else unary(name))
 
 
 _add_rpcs()
