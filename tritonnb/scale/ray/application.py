@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
@@ -58,7 +57,7 @@ _MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
 _ENGINE_OPTIONS = {option.name for option in dataclasses.fields(EngineOptions)} - {"model_repositories"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class EngineSettings:
     """The options of the engine of each replica of a group, and of its endpoints.
 
