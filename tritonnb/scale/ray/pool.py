@@ -56,7 +56,7 @@ class RayPool:
         while not (replica in self.members().all if replica else self.members().running):
             router = self._find_router()
             remaining = deadline - self._loop.time()
-            if remaining <= 0 or (replica and router is not None and router.is_gone(replica)):
+            if remaining <= 0 or (replica and router is not None and replica in router.gone):
                 return False
             self._changed.clear()
             try:
