@@ -61,11 +61,10 @@ def export(
     best, folder = plan.best, Path(directory).expanduser()
     workload = Workload(model_repository, plan.model, best.replicas)
     on_nodes = MOUNT if workload.claim[0] else model_repository
-    files = {
-        "kubernetes.yaml": kubernetes(workload),
-        "ray.yaml": [serve_config(on_nodes, plan.model, replicas=best.replicas)],
+    texts = {
+        "kubernetes.yaml": write_documents(kubernetes(workload)),
+        "ray.yaml": write_documents([serve_config(on_nodes, plan.model, replicas=best.replicas)]),
     }
-    texts = {name: write_documents(documents) for name, documents in files.items()}
     target = export_model(model or plan.model, best.config, folder)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

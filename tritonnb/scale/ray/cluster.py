@@ -157,8 +157,7 @@ def deployment_error(name: str, text: str) -> TritonError:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else text
+    return text.strip().rpartition("\n")[2].strip()
 
 
 def free_port(service: str, host: str, port: int | None) -> int:
