@@ -34,7 +34,7 @@ class Deployment:
         self.pool = LocalPool()
         self.coordinator = Coordinator()
         ask = ask_of(self.coordinator)
-        groups = Groups(Dispatcher(self.pool, ask), {}, ask)
+        groups = Groups(Dispatcher(self.pool, ask), {})
         self.http, self.grpc = HttpIngress(groups, settings), GrpcIngress(groups, settings)
 
     def run(self, coroutine: Any) -> Any:

@@ -145,7 +145,7 @@ class Dispatcher:
 
     def __init__(self, pool: Pool, ask: Ask, retries: int = 1) -> None:
         self.pool = pool
-        self._ask = ask
+        self.ask = ask
         self._retries = retries
         self._ring = HashRing(())
         self._known: dict[SequenceKey, str] = {}
@@ -232,11 +232,11 @@ class Dispatcher:
     async def _look_up(self, sequence: SequenceRequest) -> str:
         key = sequence.key
         if not sequence.start:
-            replica = self._known.get(key) or await self._ask("find", key)
+            replica = self._known.get(key) or await self.ask("find", key)
             if replica is None:  # its answer is Triton's error
                 return await self._owner(key)
         else:
-            replica = await self._ask("start", key, await self._owner(key))
+            replica = await self.ask("start", key, await self._owner(key))
         self._remember(key, replica)
         return str(replica)
 
@@ -260,18 +260,18 @@ class Dispatcher:
         if sequence.start or not is_unknown_sequence(reply):
             return False
         self._known.pop(sequence.key, None)
-        other = await self._ask("find", sequence.key)
+        other = await self.ask("find", sequence.key)
         return other is not None and other != replica
 
     async def _end(self, key: SequenceKey, replica: str) -> None:
         self._known.pop(key, None)
-        await self._ask("end_sequence", key, replica)
+        await self.ask("end_sequence", key, replica)
 
     async def _lose(self, replica: str) -> None:
         """Remove a lost replica, whose sequences have ended."""
         self._known = {key: other for key, other in self._known.items() if other != replica}
         if replica:
-            ended = await self._ask("forget", replica)
+            ended = await self.ask("forget", replica)
             logger.warning("replica '%s' of '%s' is gone; sequences that ended: %d", replica, self.pool.group, ended)
 
     # --- all replicas -------------------------------------------------------------------------
@@ -309,13 +309,13 @@ class Dispatcher:
         object
             The first response that refuses it, else the first.
         """
-        number = await self._ask("begin_change", self.pool.group, change)
+        number = await self.ask("begin_change", self.pool.group, change)
         accepted = False
         try:
             replies = await self.call_all("apply", number, change)
             accepted = any(map(_succeeded, replies.values()))
         finally:
-            await self._ask("end_change", self.pool.group, number, accepted)
+            await self.ask("end_change", self.pool.group, number, accepted)
         return first_refusal(replies.values()) or next(iter(replies.values()))
 
 

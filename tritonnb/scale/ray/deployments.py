@@ -145,7 +145,6 @@ class IngressDeployment:
             groups = Groups(
                 Dispatcher(RayPool(engine), ask, retries),
                 {model: Dispatcher(RayPool(handle), ask, retries) for model, handle in placed.items()},
-                ask,
             )
             self._made = HttpIngress(groups, settings), GrpcIngress(groups, settings)
         return self._made
