@@ -29,7 +29,7 @@ class Deployment:
     """Replicas in this process and an ingress, on an event loop that runs while a coroutine does."""
 
     def __init__(self, settings: EndpointSettings | None = None) -> None:
-        self.settings = settings
+        self.settings = settings = settings or EndpointSettings()
         self.runner = asyncio.Runner()
         self.pool = LocalPool()
         self.coordinator = Coordinator()

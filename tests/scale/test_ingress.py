@@ -223,7 +223,7 @@ def test_model_with_dedicated_replicas_is_served_by_them() -> None:
     own = LocalPool("engine-echo_text")
     ask = ask_of(deployment.coordinator)
     groups = Groups(Dispatcher(deployment.pool, ask), {"echo_text": Dispatcher(own, ask)})
-    deployment.http = HttpIngress(groups)
+    deployment.http = HttpIngress(groups, deployment.settings)
     deployment.add("r1", ["echo_fp32"])
     deployment.add("r2", ["echo_text"])
     own.running["r2"] = deployment.pool.running.pop("r2")

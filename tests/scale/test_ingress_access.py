@@ -109,7 +109,7 @@ class Recorded:
         pool, ask = LocalPool(), ask_of(Coordinator())
         self.replicas = [Recorder(), Recorder()]
         pool.running = {"r1": self.replicas[0], "r2": self.replicas[1]}
-        groups = Groups(Dispatcher(pool, ask), {})
+        groups, settings = Groups(Dispatcher(pool, ask), {}), settings or EndpointSettings()
         self.http, self.grpc = HttpIngress(groups, settings), GrpcIngress(groups, settings)
 
     @property

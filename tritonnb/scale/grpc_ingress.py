@@ -38,12 +38,11 @@ class GrpcIngress:
     Parameters
     ----------
     groups : Groups
-    settings : EndpointSettings, optional
+    settings : EndpointSettings
         Who may call what.
     """
 
-    def __init__(self, groups: Groups, settings: EndpointSettings | None = None) -> None:
-        settings = settings or EndpointSettings()
+    def __init__(self, groups: Groups, settings: EndpointSettings) -> None:
         self._groups = groups
         self._host = settings.grpc_host
         self._restrictions = Restrictions(settings.grpc.restricted_protocol)

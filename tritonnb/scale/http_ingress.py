@@ -55,7 +55,7 @@ class HttpIngress:
     ----------
     groups : Groups
         The replicas by model.
-    settings : EndpointSettings, optional
+    settings : EndpointSettings
         The checks and limits of the HTTP endpoint, and whether there are metrics and OpenAI's API.
 
     Attributes
@@ -65,8 +65,7 @@ class HttpIngress:
         By name of the route: how the responses of the replicas are merged, for each with the effect `Effect.MERGE`.
     """
 
-    def __init__(self, groups: Groups, settings: EndpointSettings | None = None) -> None:
-        settings = settings or EndpointSettings()
+    def __init__(self, groups: Groups, settings: EndpointSettings) -> None:
         self._groups = groups
         self._options = settings.http
         self.routes = (

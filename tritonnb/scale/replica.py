@@ -132,7 +132,7 @@ class Replica:
     Parameters
     ----------
     options : EngineOptions
-    settings : EndpointSettings, optional
+    settings : EndpointSettings
         The ingress has checked who sends the calls; the endpoints that listen check their own requests.
     direct_host : str, optional
         The address of the node, on whose free ports the replica also listens itself; by default it does not.
@@ -141,17 +141,13 @@ class Replica:
     """
 
     def __init__(
-        self,
-        options: EngineOptions,
-        settings: EndpointSettings | None = None,
-        direct_host: str = "",
-        name: str = "",
+        self, options: EngineOptions, settings: EndpointSettings, direct_host: str = "", name: str = ""
     ) -> None:
         self.engine = Engine(options)
         self.engine.tracer.file_suffix = f".{name}" if name else ""
         self._endpoints = Endpoints()
-        self._settings = settings or EndpointSettings()
-        checked = self._settings.checked
+        self._settings = settings
+        checked = settings.checked
         openai = checked.openai if checked.openai.allow else None
         self._http = HttpEndpoint(self.engine, host="", options=checked.http, openai=openai)
         self._rpcs = RpcDispatcher(self.engine, checked.grpc)
