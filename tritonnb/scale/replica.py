@@ -209,14 +209,7 @@ class Replica:
     async def rpc(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         """Run an RPC with one response."""
         try:
-            if name == INFER:
-                inference, answer = await self._rpcs.infer_one(message, metadata)
-                serialized = b"".join(inference.response_parts(answer))
-                inference.sent(final=True)
-                return RpcReply(serialized)
-            request = RPC_OF[name].read(message) if name in RPC_OF else message
-            response = await self._rpcs.call(name, request, metadata)
-            return RpcReply(response if isinstance(response, bytes) else response.SerializeToString())
+            return RpcReply(await self._rpcs.call(name, message, metadata))
         except Exception as error:
             return RpcReply.from_error(error)
 

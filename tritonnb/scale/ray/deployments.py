@@ -16,8 +16,8 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from tritonnb.core.errors import Status
-from tritonnb.endpoints.grpc.rpcs import HEALTH, RPCS, STREAM_INFER
-from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
+from tritonnb.endpoints.grpc.rpcs import NAMES, STREAM_INFER
+from tritonnb.endpoints.grpc.transport.grpcio_server import metadata_of, status_code
 from tritonnb.scale.asgi import Receive, Scope, Send
 from tritonnb.scale.coordinator import Coordinator, DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher
@@ -127,13 +127,13 @@ class IngressDeployment:
 
     async def rpc(self, name: str, message: bytes, context: Any) -> Serialized:
         """Answer an RPC with one response."""
-        reply = await self._ingresses()[1].call(name, message, _metadata(context), context.peer())
+        reply = await self._ingresses()[1].call(name, message, metadata_of(context), context.peer())
         _set_status(reply, context)
         return Serialized(reply.message)
 
     async def stream_rpc(self, request_stream: AsyncIterator[bytes], grpc_context: Any) -> AsyncIterator[Serialized]:
         """Answer a ``ModelStreamInfer`` (Ray's interface)."""
-        async for reply in self._ingresses()[1].stream(request_stream, _metadata(grpc_context), grpc_context.peer()):
+        async for reply in self._ingresses()[1].stream(request_stream, metadata_of(grpc_context), grpc_context.peer()):
             if reply.status:  # ends the stream; only an exception brings the status to Ray's proxy here
                 _set_status(reply, grpc_context)
                 raise RpcError(reply.error)
@@ -172,10 +172,6 @@ def _set_status(reply: RpcReply, context: Any) -> None:
         context.set_details(reply.error)
 
 
-def _metadata(context: Any) -> dict[str, str]:
-    return {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
-
-
 def _add_rpcs() -> None:
     """Give the ingress a method for each RPC, with its name: Ray's proxy calls them so."""
 
@@ -185,7 +181,7 @@ def _add_rpcs() -> None:
 
         return handle
 
-    for name in (*(rpc.name for rpc in RPCS.values()), HEALTH):
+    for name in NAMES.values():
         setattr(IngressDeployment, name, IngressDeployment.stream_rpc if name == STREAM_INFER else unary(name))
 
 

@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import quote_from_bytes
 
-from google.protobuf.message import Message
-
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.busy_poll import BusyPoller
@@ -26,7 +24,7 @@ from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Serialized
+from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -87,14 +85,8 @@ class Http2Server:
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> _Call:
         """Make the call of a new stream."""
-        path = headers.get(":path", "")
-        rpc = RPCS.get(path)
-        kind = _Call
-        if rpc is not None and rpc.name == INFER:
-            kind = _Infer
-        elif rpc is not None and rpc.name == STREAM_INFER:
-            kind = _StreamInfer
-        return kind(self, connection, stream, headers, rpc)
+        name = NAMES.get(headers.get(":path", ""), "")
+        return _KINDS.get(name, _Call)(self, connection, stream, headers, name)
 
 
 class _Call:
@@ -103,7 +95,7 @@ class _Call:
     _streaming = False
 
     def __init__(
-        self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, rpc: Rpc | None
+        self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, name: str
     ) -> None:
         self.stream = stream
         self.window = self.received = 0
@@ -113,7 +105,7 @@ class _Call:
         self._server = server
         self._connection = connection
         self._headers = headers
-        self._rpc = rpc
+        self._name = name  # of the RPC; empty if there is none at the path
         self._buffer = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -129,7 +121,7 @@ class _Call:
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             self._over = True
             self._connection.send(self, b"", (), _NOT_GRPC)
-        elif self._rpc is None and headers[":path"] != HEALTH_PATH:
+        elif not self._name:
             self._finish(UNIMPLEMENTED)
         elif "grpc-timeout" in headers:
             timeout = _TIMEOUT.fullmatch(headers["grpc-timeout"])
@@ -208,14 +200,11 @@ class _Call:
             self.cancelled()
 
     def _run(self, message: Serialized) -> None:
-        request = message if self._rpc is None else self._rpc.read(message)
-        self._task = self._server.loop.create_task(self._call(request))
+        self._task = self._server.loop.create_task(self._call(message))
 
-    async def _call(self, request: Message | Serialized) -> None:
-        name = HEALTH if self._rpc is None else self._rpc.name
+    async def _call(self, message: Serialized) -> None:
         try:
-            response = await self._server.rpcs.call(name, request, self._metadata())
-            self._respond([response if isinstance(response, bytes) else response.SerializeToString()])
+            self._respond([await self._server.rpcs.call(self._name, message, self._metadata())])
         except Exception as error:
             self._fail(as_triton_error(error))
 
@@ -360,6 +349,10 @@ class _StreamInfer(_Infer):
         self._head_sent = True
         if self.outgoing:
             await self._drained.wait()
+
+
+#: By name of the RPC; all others have one request and one response.
+_KINDS = {INFER: _Infer, STREAM_INFER: _StreamInfer}
 
 
 def _decompress(message: Serialized, encoding: str) -> bytes:

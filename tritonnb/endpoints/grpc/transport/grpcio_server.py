@@ -8,13 +8,12 @@ from contextlib import aclosing
 from typing import NoReturn, TypeAlias
 
 import grpc
-from google.protobuf.message import Message
 from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
@@ -63,40 +62,29 @@ class GrpcioServer:
         await self._server.stop(drain)
 
     def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        handlers = {HEALTH_PATH: grpc.unary_unary_rpc_method_handler(self._unary(HEALTH, bytes))}
-        for path, rpc in RPCS.items():
-            codec = None, rpc.response.SerializeToString
-            if rpc.name == STREAM_INFER:
-                handlers[path] = grpc.stream_stream_rpc_method_handler(self._stream_infer, *codec)
-            elif rpc.name == INFER:
-                handlers[path] = grpc.unary_unary_rpc_method_handler(self._infer, *codec)
+        handlers: dict[str, grpc.RpcMethodHandler] = {}
+        for path, name in NAMES.items():
+            if name == STREAM_INFER:
+                handlers[path] = grpc.stream_stream_rpc_method_handler(self._stream_infer)
             else:
-                handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(rpc.name, rpc.read), *codec)
+                handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(name))
         return handlers
 
-    def _unary(self, name: str, read: Callable[[bytes], Message | bytes]) -> Callable[..., Awaitable[Message | bytes]]:
-        async def handle(message: bytes, context: Context) -> Message | bytes:
+    def _unary(self, name: str) -> Callable[..., Awaitable[bytes]]:
+        async def handle(message: bytes, context: Context) -> bytes:
             try:
-                return await self._rpcs.call(name, read(message), _metadata(context))
+                response = await self._rpcs.call(name, message, metadata_of(context))
             except Exception as error:
                 await _abort(context, error)
+            if name == INFER and self._compression is not None:
+                context.set_compression(self._compression)
+            return response
 
         return handle
 
-    async def _infer(self, message: bytes, context: Context) -> Message:
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         try:
-            inference, response = await self._rpcs.infer_one(message, _metadata(context))
-            response_message = inference.response_message(response)
-        except Exception as error:
-            await _abort(context, error)
-        if self._compression is not None:
-            context.set_compression(self._compression)
-        inference.sent(final=True)
-        return response_message
-
-    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Message]:
-        try:
-            stream = self._rpcs.stream(messages, _metadata(context))
+            stream = self._rpcs.stream(messages, metadata_of(context))
         except TritonError as error:
             await _abort(context, error)
         if self._compression is not None:
@@ -105,7 +93,7 @@ class GrpcioServer:
         try:
             async with aclosing(stream.responses()) as responses:
                 async for message in responses:
-                    yield message
+                    yield message.SerializeToString()
         except TritonError as error:
             await _abort(context, error)
         finally:
@@ -128,7 +116,8 @@ def status_code(status: Status) -> grpc.StatusCode:
     return _STATUS_CODES[status.grpc]
 
 
-def _metadata(context: Context) -> dict[str, str]:
+def metadata_of(context: Context) -> dict[str, str]:
+    """Return the metadata of a call, without binary values."""
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
