@@ -176,7 +176,7 @@ class Endpoints:
     @property
     def leftovers(self) -> tuple[object, ...]:
         """The remaining state of connections and calls; empty after all connections were lost."""
-        return (*self._http.connections, *self._grpc.connections, *self._grpc.streams)
+        return (*self._http.connections, *self._grpc.connections, *self._grpc.rpcs.streams)
 
 
 class Connection:

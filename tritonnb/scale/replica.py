@@ -221,8 +221,8 @@ class Replica:
 
         ordered = not self._is_decoupled(message)
         try:
-            async for response in self._rpcs.stream(one(), metadata).responses():
-                yield RpcReply(response.SerializeToString(), ordered=ordered)
+            async for response in self._rpcs.stream(one(), metadata):
+                yield RpcReply(response, ordered=ordered)
         except Exception as error:
             yield RpcReply.from_error(error)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, suppress
 from functools import partial
 
 from google.protobuf import json_format
@@ -28,13 +28,20 @@ _END_STREAM_ON_ERROR = "triton_grpc_error"
 
 
 class RpcDispatcher:
-    """The dispatcher of one endpoint's RPCs."""
+    """The dispatcher of one endpoint's RPCs.
+
+    Attributes
+    ----------
+    streams : set of InferStream
+        Those in progress.
+    """
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
         self._handlers = RpcHandlers(engine)
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
+        self.streams: set[InferStream] = set()
 
     @property
     def needs_metadata(self) -> bool:
@@ -102,18 +109,29 @@ class RpcDispatcher:
         inference.sent(final=True)
         return message
 
-    def stream(self, messages: AsyncIterator[Serialized], metadata: Mapping[str, str]) -> InferStream:
-        """Begin a ``ModelStreamInfer``; a message that cannot be parsed ends it, like the end of the client's stream.
+    async def stream(
+        self, messages: AsyncIterator[Serialized], metadata: Mapping[str, str]
+    ) -> AsyncGenerator[bytes, None]:
+        """Run a ``ModelStreamInfer``, and yield its responses.
+
+        A message that cannot be parsed ends it, like the end of the client's stream.
 
         Raises
         ------
         TritonError
-            If the RPC is restricted.
+            If the RPC is restricted, or an error ends the stream.
         """
         self._restrictions.check(STREAM_INFER, metadata)
         headers = self._forwarded_headers(metadata)
         submit = partial(Inference.submit, self._engine, streaming=True, metadata=metadata, headers=headers)
-        return InferStream(_requests(messages), submit, metadata.get(_END_STREAM_ON_ERROR) == "true")
+        stream = InferStream(_requests(messages), submit, metadata.get(_END_STREAM_ON_ERROR) == "true")
+        self.streams.add(stream)
+        try:
+            async with aclosing(stream.responses()) as responses:
+                async for response in responses:
+                    yield response.SerializeToString()
+        finally:
+            self.streams.discard(stream)
 
     def _forwarded_headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
         if self._forward_pattern is None:

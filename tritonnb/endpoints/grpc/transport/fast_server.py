@@ -25,7 +25,6 @@ from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER, Serialized
-from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
@@ -56,7 +55,6 @@ class Http2Server:
         self.rpcs = rpcs
         self.connections: set[Http2Connection] = set()
         self.stopping = False
-        self.streams: set[InferStream] = set()
         self._reuse_port = options.reuse_port
         self.compress = options.infer_response_compression_level != "none"
 
@@ -77,7 +75,7 @@ class Http2Server:
         """Accept no more requests; those in progress have ``drain`` seconds."""
         self.stopping = True
         self._server.close()
-        for stream in self.streams:
+        for stream in self.rpcs.streams:
             stream.finish()
         for connection in self.connections:
             connection.go_away()
@@ -323,15 +321,9 @@ class _StreamInfer(_Infer):
 
     async def _run_stream(self) -> None:
         try:
-            stream = self._server.rpcs.stream(self._messages_received(), self._metadata())
-        except TritonError as error:
-            self._fail(error)
-            return
-        self._server.streams.add(stream)
-        try:
-            async with aclosing(stream.responses()) as responses:
+            async with aclosing(self._server.rpcs.stream(self._messages_received(), self._metadata())) as responses:
                 async for message in responses:
-                    await self._send(message.SerializeToString())
+                    await self._send(message)
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
@@ -339,8 +331,6 @@ class _StreamInfer(_Infer):
                 self._head_sent = True
                 self._connection.send(self, _HEAD, (), None)
             self._finish(OK)
-        finally:
-            self._server.streams.discard(stream)
 
     async def _send(self, message: bytes) -> None:
         head, body = self._framed([message])

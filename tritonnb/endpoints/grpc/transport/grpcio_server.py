@@ -14,7 +14,6 @@ from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER
-from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -27,7 +26,6 @@ class GrpcioServer:
     def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self._rpcs = rpcs
         self._options = options
-        self._streams: set[InferStream] = set()
         compressed = options.infer_response_compression_level != "none"
         self._compression = grpc.Compression.Gzip if compressed else None
 
@@ -57,7 +55,7 @@ class GrpcioServer:
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
-        for stream in self._streams:
+        for stream in self._rpcs.streams:
             stream.finish()
         await self._server.stop(drain)
 
@@ -83,21 +81,14 @@ class GrpcioServer:
         return handle
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        try:
-            stream = self._rpcs.stream(messages, metadata_of(context))
-        except TritonError as error:
-            await _abort(context, error)
         if self._compression is not None:
             context.set_compression(self._compression)
-        self._streams.add(stream)
         try:
-            async with aclosing(stream.responses()) as responses:
+            async with aclosing(self._rpcs.stream(messages, metadata_of(context))) as responses:
                 async for message in responses:
-                    yield message.SerializeToString()
+                    yield message
         except TritonError as error:
             await _abort(context, error)
-        finally:
-            self._streams.discard(stream)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
