@@ -51,7 +51,6 @@ class InferStream:
         self._in_order: OrderedDict[int, _Message | None] = OrderedDict()
         self._numbers = itertools.count()
         self._unanswered: set[Inference] = set()
-        self._reading: asyncio.Task[None] | None = None
         self._all_read = False
         self._stopping = False
 
@@ -63,14 +62,14 @@ class InferStream:
         TritonError
             The error that ends the stream.
         """
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+        reading = asyncio.get_running_loop().create_task(self._read())
         try:
             while (message := await self._outgoing.get()) is not None:
                 if isinstance(message, TritonError):
                     raise message.fresh()
                 yield message
         finally:
-            self._reading.cancel()
+            reading.cancel()
             for inference in list(self._unanswered):
                 inference.cancel()
 

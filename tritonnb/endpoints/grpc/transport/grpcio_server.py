@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import NoReturn, TypeAlias
 
@@ -20,12 +20,14 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 Context: TypeAlias = aio.ServicerContext
 
 
-class GrpcioServer:
+class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     """A transport over grpcio for the RPCs of an endpoint."""
 
     def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self._rpcs = rpcs
         self._options = options
+        self._handlers = {path: self._handler(name) for path, name in NAMES.items()}
+        self._unknown = grpc.unary_unary_rpc_method_handler(_unimplemented)
         compressed = options.infer_response_compression_level != "none"
         self._compression = grpc.Compression.Gzip if compressed else None
 
@@ -40,7 +42,7 @@ class GrpcioServer:
             If a file for TLS cannot be read.
         """
         self._server = aio.server(options=self._options.channel_arguments())
-        self._server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
+        self._server.add_generic_rpc_handlers((self,))
         credentials = self._options.credentials()
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -59,16 +61,17 @@ class GrpcioServer:
             stream.finish()
         await self._server.stop(drain)
 
-    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        handlers: dict[str, grpc.RpcMethodHandler] = {}
-        for path, name in NAMES.items():
-            if name == STREAM_INFER:
-                handlers[path] = grpc.stream_stream_rpc_method_handler(self._stream_infer)
-            else:
-                handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(name))
-        return handlers
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        """Return the handler of a call (grpcio's interface).
 
-    def _unary(self, name: str) -> Callable[..., Awaitable[bytes]]:
+        An unknown RPC is UNIMPLEMENTED with an empty message, as on Triton.
+        """
+        return self._handlers.get(handler_call_details.method, self._unknown)
+
+    def _handler(self, name: str) -> grpc.RpcMethodHandler:
+        if name == STREAM_INFER:
+            return grpc.stream_stream_rpc_method_handler(self._stream_infer)
+
         async def handle(message: bytes, context: Context) -> bytes:
             try:
                 response = await self._rpcs.call(name, message, metadata_of(context))
@@ -78,7 +81,7 @@ class GrpcioServer:
                 context.set_compression(self._compression)
             return response
 
-        return handle
+        return grpc.unary_unary_rpc_method_handler(handle)
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         if self._compression is not None:
@@ -89,17 +92,6 @@ class GrpcioServer:
                     yield message
         except TritonError as error:
             await _abort(context, error)
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The handlers of all RPCs; an unknown RPC is UNIMPLEMENTED with an empty message, as on Triton."""
-
-    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
-        self._handlers = handlers
-        self._unknown = grpc.unary_unary_rpc_method_handler(_unimplemented)
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        return self._handlers.get(handler_call_details.method, self._unknown)
 
 
 def status_code(status: Status) -> grpc.StatusCode:
