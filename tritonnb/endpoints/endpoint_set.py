@@ -19,9 +19,9 @@ from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import require_options
 
-#: Triton's HTTP port, and the number of ports that are tried, beginning with it.
+#: Triton's HTTP port, and the ports that are tried, beginning with it.
 DEFAULT_PORT = 8000
-_PORTS_TRIED = 100
+DEFAULT_PORTS = range(DEFAULT_PORT, DEFAULT_PORT + 100)
 _LAST_PORT = 65_535
 
 
@@ -146,8 +146,7 @@ class Endpoints:
         if options.allow_http:
             on_http = options.openai if options.openai.allow and options.openai_port is None else None
             http = HttpEndpoint(engine, host=host, options=options.http, openai=on_http)
-            ports = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if options.port is None else [options.port]
-            self.http = await self._listen("HTTP", http, ports)
+            self.http = await self._listen("HTTP", http, DEFAULT_PORTS if options.port is None else [options.port])
         if options.grpc_port is not None:
             # Imported here: grpcio adds a tenth of a second to `import tritonnb`, and most servers have no gRPC port.
             from tritonnb.endpoints.grpc.endpoint import grpc_endpoint

@@ -9,12 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
-from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, PortTakenError
+from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, DEFAULT_PORTS, PortTakenError
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
-_PORTS_TRIED = 100
 #: Seconds that a cluster may take to accept a connection. Ray itself tries for some minutes.
 _CONNECT_S = 10.0
 _POLL_S = 0.1
@@ -162,7 +161,7 @@ def _last_line(text: str) -> str:
 
 def free_port(service: str, host: str, port: int | None) -> int:
     """Return the port, if nothing listens on it; without one, the first free one from 8000 on; for 0 any free one."""
-    for candidate in range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else [port]:
+    for candidate in DEFAULT_PORTS if port is None else [port]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
