@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import ray
@@ -114,11 +114,7 @@ class IngressDeployment:
         retries: int,
         settings: EndpointSettings,
     ) -> None:
-        def ask(method: str, *arguments: Any) -> Awaitable[Any]:
-            response: Awaitable[Any] = coordinator.ask.remote(method, *arguments)
-            return response
-
-        self._arguments = engine, placed, ask, retries, settings
+        self._arguments = engine, placed, coordinator, retries, settings
         self._made: tuple[HttpIngress, GrpcIngress] | None = None
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +137,8 @@ class IngressDeployment:
 
     def _ingresses(self) -> tuple[HttpIngress, GrpcIngress]:
         if self._made is None:  # on the loop that runs requests
-            engine, placed, ask, retries, settings = self._arguments
+            engine, placed, coordinator, retries, settings = self._arguments
+            ask = coordinator.ask.remote
             groups = Groups(
                 Dispatcher(RayPool(engine), ask, retries),
                 {model: Dispatcher(RayPool(handle), ask, retries) for model, handle in placed.items()},
