@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from google.protobuf import json_format
@@ -143,7 +141,7 @@ class _Stream:
         self._metadata = metadata
         self._outgoing: asyncio.Queue[RpcReply | None] = asyncio.Queue()
         #: By number of the request: the responses that wait for those of earlier requests, and whether all are here.
-        self._in_order: OrderedDict[int, tuple[list[RpcReply], bool]] = OrderedDict()
+        self._in_order: dict[int, tuple[list[RpcReply], bool]] = {}
         self._last_of: dict[SequenceKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -179,8 +177,7 @@ class _Stream:
         self, number: int, request: pb.ModelInferRequest, message: bytes, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
-            with suppress(Exception):
-                await asyncio.shield(before)
+            await asyncio.wait([before])
         sequence = grpc_sequence(request)
         group = self._groups.dispatcher(request.model_name)
         try:
