@@ -92,8 +92,7 @@ def grpc_sequence(message: pb.ModelInferRequest) -> SequenceRequest | None:
 
 
 def _request(model: str, value: object, start: object, end: object) -> SequenceRequest | None:
-    if type(value) not in (int, str) or not value:  # 0 and "" mean: without a sequence
+    if isinstance(value, bool) or not isinstance(value, int | str) or not value:  # 0 and "" mean: without a sequence
         return None
-    assert isinstance(value, (int, str))
     id = value % 2**64 if isinstance(value, int) else value  # gRPC has no unsigned parameter
     return SequenceRequest(SequenceKey(model, id), start is True, end is True)
