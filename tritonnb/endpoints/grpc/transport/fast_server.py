@@ -90,7 +90,7 @@ class Http2Server:
 class _Call:
     """One RPC; this class handles those with one request and one response."""
 
-    _streaming = False
+    _streaming = _compresses = False
 
     def __init__(
         self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, name: str
@@ -223,14 +223,10 @@ class _Call:
 
     def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Return the header block of the response, and the message with its prefix."""
-        if self._wants_gzip:
+        if self._compresses and self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", ""):
             compressed = compress(b"".join(message), "gzip", 1)
             return _HEAD_GZIP, [_PREFIX.pack(1, len(compressed)), compressed]
         return _HEAD, [_PREFIX.pack(0, sum(map(len, message))), *message]
-
-    @property
-    def _wants_gzip(self) -> bool:
-        return False
 
     def _fail(self, error: TritonError) -> None:
         self._finish(error.status.grpc, client_text(error))
@@ -258,6 +254,7 @@ class _Call:
 class _Infer(_Call):
     """``ModelInfer``: needs no task, the response is sent by the model's callback."""
 
+    _compresses = True
     _inference: Inference | None = None
 
     def _run(self, message: Serialized) -> None:
@@ -276,10 +273,6 @@ class _Infer(_Call):
         else:
             self._respond(message)
         inference.sent(final=True)
-
-    @property
-    def _wants_gzip(self) -> bool:
-        return self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", "")
 
     def cancelled(self) -> None:
         """Called when the client has cancelled the call or disconnected."""
