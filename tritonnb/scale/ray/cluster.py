@@ -8,7 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, DEFAULT_PORTS, PortTakenError
 
 if TYPE_CHECKING:
@@ -115,14 +115,17 @@ def run(application: Application, name: str) -> None:
     Raises
     ------
     InternalError
-        If a deployment of it fails; with the reason.
+        If a deployment of it fails; with the last line of its message.
     """
     from ray import serve
 
     try:
         serve.run(application, name=name, route_prefix="/")
     except RuntimeError as error:
-        raise deployment_error(name, str(error)) from None
+        status: Any = serve.status().applications.get(name)
+        messages = [] if status is None else [deployment.message for deployment in status.deployments.values()]
+        reason = next(filter(None, messages), str(error)).strip().rpartition("\n")[2].strip()
+        raise InternalError(f"the application '{name}' could not be deployed: {reason}") from None
 
 
 def stop_serve(name: str, exit_timeout: float) -> None:
@@ -143,20 +146,6 @@ def stop_serve(name: str, exit_timeout: float) -> None:
     while name in serve.status().applications and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     serve.shutdown()
-
-
-def deployment_error(name: str, text: str) -> TritonError:
-    """Return the error of an application that could not be deployed, with the messages of its deployments."""
-    from ray import serve
-
-    status: Any = serve.status().applications.get(name)
-    messages = [] if status is None else [deployment.message for deployment in status.deployments.values()]
-    reason = next((_last_line(message) for message in messages if message), _last_line(text))
-    return InternalError(f"the application '{name}' could not be deployed: {reason}")
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2].strip()
 
 
 def free_port(service: str, host: str, port: int | None) -> int:
