@@ -147,9 +147,9 @@ class RouteMatcher(routing.Matcher):
     """A matcher for undecoded paths; Tornado's own matcher would percent-decode the captured groups."""
 
     def __init__(self, route: Route) -> None:
-        self._route = route
+        self._routes = (route,)
 
     def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
         """Return the arguments of the handler; None if the path has another route (Tornado's interface)."""
-        match = find_route(request.path, (self._route,))
+        match = find_route(request.path, self._routes)
         return None if match is None else {"path_kwargs": match[1]}
