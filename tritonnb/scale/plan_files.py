@@ -8,8 +8,7 @@ from pathlib import Path
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.profile.export import export as export_model
 from tritonnb.recording.plan import Plan
-from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, serve_config
-from tritonnb.scale.yaml import write_documents
+from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, serve_config, write_documents
 from tritonnb.server.model_handle import ModelHandle
 
 
