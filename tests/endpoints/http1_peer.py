@@ -12,8 +12,7 @@ from tornado import httputil
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport import connection
 from tritonnb.endpoints.http.transport.exchange import Exchange
-from tritonnb.endpoints.http.transport.request_parser import HeadCache
-from tritonnb.endpoints.http.transport.server import BodyProtocol
+from tritonnb.endpoints.http.transport.server import HttpServer
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -46,14 +45,11 @@ class Message(httputil.HTTPMessageDelegate):
         self.gone = True
 
 
-class Server(httputil.HTTPServerConnectionDelegate):
+class Server(HttpServer):
     """A server that keeps every message; it answers at once unless it is set to hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.delegate: httputil.HTTPServerConnectionDelegate = self
-        self.heads = HeadCache()
-        self.max_body_size = 1000
-        self.connections: set[connection.Http1Connection] = set()
+        super().__init__(self._start_request, max_body_size=1000)
         self.loop = loop
         self.written = loop.create_future()
         self.written.set_result(None)
@@ -61,14 +57,9 @@ class Server(httputil.HTTPServerConnectionDelegate):
         self.hold = False
         self.messages: list[Message] = []
 
-    def start_request(  # type: ignore[override]
-        self, server_conn: object, request_conn: Exchange
-    ) -> Message:
-        self.messages.append(Message(self, request_conn))
+    def _start_request(self, exchange: Exchange) -> Message:
+        self.messages.append(Message(self, exchange))
         return self.messages[-1]
-
-    def body_protocol(self, connection: connection.Http1Connection) -> BodyProtocol:
-        return BodyProtocol(connection)
 
 
 class Socket:

@@ -145,7 +145,7 @@ class Endpoints:
         endpoint = HttpEndpoint(engine, host="127.0.0.1", options=http)
         rpcs = RpcDispatcher(engine, grpc)
         self._http = Server(loop)
-        self._http.delegate = endpoint
+        self._http.start_request = endpoint.start_request
         self._http.max_body_size = http.max_body_size
         self._grpc = Http2Server(rpcs, grpc)
         self._grpc.loop = loop
@@ -176,7 +176,7 @@ class Endpoints:
     @property
     def leftovers(self) -> tuple[object, ...]:
         """The remaining state of connections and calls; empty after all connections were lost."""
-        return (*self._http.connections, *self._grpc.connections, *self._grpc.streams)
+        return (*self._http.connections, *self._grpc.connections, *self._grpc.rpcs.streams)
 
 
 class Connection:

@@ -261,7 +261,7 @@ class FakeNvml:
     nvmlInit = staticmethod(lambda: None)
     nvmlDeviceGetCount = staticmethod(lambda: 1)
     nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
-    nvmlDeviceGetUUID = staticmethod(lambda handle: b"GPU-1")
+    nvmlDeviceGetUUID = staticmethod(lambda handle: "GPU-1")
     nvmlDeviceGetUtilizationRates = staticmethod(lambda handle: type("Rates", (), {"gpu": 50}))
     nvmlDeviceGetMemoryInfo = staticmethod(lambda handle: type("Memory", (), {"total": 8, "used": 2}))
     nvmlDeviceGetTotalEnergyConsumption = classmethod(lambda cls, handle: cls.energy)

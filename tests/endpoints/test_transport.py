@@ -16,7 +16,7 @@ from tests.endpoints.served import Client
 from tests.endpoints.test_connection import REQUEST, UNKNOWN
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
+from tritonnb.endpoints.http.transport.server import HttpServer, StartRequest, application_delegate
 
 
 class Message(httputil.HTTPMessageDelegate):
@@ -36,17 +36,9 @@ class Message(httputil.HTTPMessageDelegate):
         self._act(self)
 
 
-class Acting(httputil.HTTPServerConnectionDelegate):
+def acting(act: Callable[[Message], None]) -> StartRequest:
     """A server of which every request is acted on."""
-
-    def __init__(self, act: Callable[[Message], None]) -> None:
-        self._act = act
-
-    def start_request(self, server_conn: object, request_conn: Any) -> Message:
-        return Message(request_conn, self._act)
-
-    def on_close(self, server_conn: object) -> None:
-        pass
+    return lambda exchange: Message(exchange, act)
 
 
 class Served:
@@ -63,9 +55,9 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(delegate: httputil.HTTPServerConnectionDelegate, idle_timeout: float = 60) -> AsyncIterator[Served]:
+async def serving(start_request: StartRequest, idle_timeout: float = 60) -> AsyncIterator[Served]:
     """A server on a free port."""
-    server = HttpServer(delegate, max_body_size=1 << 26, idle_timeout=idle_timeout)
+    server = HttpServer(start_request, max_body_size=1 << 26, idle_timeout=idle_timeout)
     served = Served(server, await server.start("127.0.0.1", 0))
     try:
         yield served
@@ -82,7 +74,7 @@ def respond(message: Message) -> None:
 
 def test_serialized_response_is_sent_unchanged() -> None:
     async def scenario() -> None:
-        async with serving(Acting(respond)) as served:
+        async with serving(acting(respond)) as served:
             client = await served.connect()
             client.send(REQUEST)
             assert await client.answer() == (200, {"content-length": "3"}, b"abc")
@@ -92,7 +84,7 @@ def test_serialized_response_is_sent_unchanged() -> None:
 
 def test_request_received_byte_by_byte_is_read_identically() -> None:
     async def scenario() -> None:
-        async with serving(Acting(respond)) as served:
+        async with serving(acting(respond)) as served:
             client = await served.connect()
             client.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for byte in REQUEST * 2:
@@ -106,7 +98,7 @@ def test_request_received_byte_by_byte_is_read_identically() -> None:
 def test_request_repr_has_id_and_model() -> None:
     async def scenario() -> None:
         messages: asyncio.Queue[Message] = asyncio.Queue()
-        async with serving(Acting(messages.put_nowait)) as served:
+        async with serving(acting(messages.put_nowait)) as served:
             client = await served.connect()
             client.send(REQUEST.replace(b"Host: h", b"Host: h\r\nX-One: 1\r\nX-One: 2"))
             async with asyncio.timeout(30):
@@ -129,7 +121,7 @@ def test_handler_is_notified_when_its_client_disconnects() -> None:
             message.exchange.set_close_callback(gone.set)
             begun.set()
 
-        async with serving(Acting(act)) as served:
+        async with serving(acting(act)) as served:
             client = await served.connect()
             client.send(REQUEST)
             async with asyncio.timeout(30):
@@ -154,7 +146,7 @@ class Echo(web.RequestHandler):
 
 def test_transport_serves_a_tornado_application() -> None:
     async def scenario() -> None:
-        async with serving(ApplicationDelegate(web.Application([("/one", Echo)]))) as served:
+        async with serving(application_delegate(web.Application([("/one", Echo)]))) as served:
             client = await served.connect()
             client.send(REQUEST + b"GET /one HTTP/1.1\r\nHost: h\r\n\r\n" + REQUEST.replace(b"/one", b"/nowhere"))
             assert (await client.answer())[2] == b"abc"
@@ -185,7 +177,7 @@ def test_writer_waits_for_a_client_that_does_not_read() -> None:
         def act(message: Message) -> None:
             tasks.append(asyncio.create_task(answer(message)))
 
-        async with serving(Acting(act)) as served:
+        async with serving(acting(act)) as served:
             client = await served.connect()
             client.send(REQUEST)
             async with asyncio.timeout(30):
@@ -199,7 +191,7 @@ def test_writer_waits_for_a_client_that_does_not_read() -> None:
 
 def test_stopping_closes_idle_connections() -> None:
     async def scenario() -> None:
-        async with serving(Acting(respond)) as served:
+        async with serving(acting(respond)) as served:
             client = await served.connect()
             client.send(REQUEST)
             await client.answer()
@@ -212,7 +204,7 @@ def test_stopping_closes_idle_connections() -> None:
 def test_stopping_abandons_responses_after_the_timeout() -> None:
     async def scenario() -> None:
         begun = asyncio.Event()
-        async with serving(Acting(lambda message: begun.set())) as served:
+        async with serving(acting(lambda message: begun.set())) as served:
             client = await served.connect()
             client.send(REQUEST)
             async with asyncio.timeout(30):
@@ -225,7 +217,7 @@ def test_stopping_abandons_responses_after_the_timeout() -> None:
 
 def test_silent_connection_is_closed_after_the_idle_timeout() -> None:
     async def scenario() -> None:
-        async with serving(Acting(respond), idle_timeout=0.05) as served:
+        async with serving(acting(respond), idle_timeout=0.05) as served:
             client = await served.connect()
             assert await client.closed()
 
@@ -234,8 +226,8 @@ def test_silent_connection_is_closed_after_the_idle_timeout() -> None:
 
 def test_port_in_use_is_an_error() -> None:
     async def scenario() -> None:
-        async with serving(Acting(respond)) as served:
-            second = HttpServer(Acting(respond), max_body_size=1)
+        async with serving(acting(respond)) as served:
+            second = HttpServer(acting(respond), max_body_size=1)
             with pytest.raises(OSError, match="in use"):
                 await second.start("127.0.0.1", served.port)
 

@@ -29,12 +29,12 @@ class Deployment:
     """Replicas in this process and an ingress, on an event loop that runs while a coroutine does."""
 
     def __init__(self, settings: EndpointSettings | None = None) -> None:
-        self.settings = settings
+        self.settings = settings = settings or EndpointSettings()
         self.runner = asyncio.Runner()
         self.pool = LocalPool()
         self.coordinator = Coordinator()
         ask = ask_of(self.coordinator)
-        groups = Groups(Dispatcher(self.pool, ask), {}, ask)
+        groups = Groups(Dispatcher(self.pool, ask), {})
         self.http, self.grpc = HttpIngress(groups, settings), GrpcIngress(groups, settings)
 
     def run(self, coroutine: Any) -> Any:

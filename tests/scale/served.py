@@ -53,7 +53,7 @@ class Served:
 
     async def _listen(self) -> None:
         ask = ask_of(self._coordinator)
-        ingress = HttpIngress(Groups(Dispatcher(self._pool, ask), {}, ask), self._settings)
+        ingress = HttpIngress(Groups(Dispatcher(self._pool, ask), {}), self._settings)
 
         async def answer(request: HTTPServerRequest) -> None:
             await self._report()

@@ -25,8 +25,8 @@ from tritonnb.scale.manifests import (
     kubernetes,
     ray_service,
     serve_config,
+    write_documents,
 )
-from tritonnb.scale.yaml import write_documents
 
 if TYPE_CHECKING:
     import jsonschema

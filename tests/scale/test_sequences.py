@@ -84,7 +84,7 @@ def test_later_replica_gets_the_last_accepted_change_of_each_subject() -> None:
     load, unload = (
         DeploymentChange("model m", "POST", f"/v2/repository/models/m/{verb}", b"") for verb in ("load", "unload")
     )
-    setting = DeploymentChange("", "POST", "/v2/logging", b'{"log_verbose_level":1}')
+    setting = DeploymentChange("settings", "POST", "/v2/logging", b'{"log_verbose_level":1}')
     for change, accepted in ((load, True), (setting, True), (unload, True), (load, False)):
         coordinator.end_change("engine", coordinator.begin_change("engine", change), accepted)
     changes = coordinator.report(ReplicaReport("r1", "engine"))

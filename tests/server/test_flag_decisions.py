@@ -23,7 +23,6 @@ from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.endpoint_settings import APPLIED as APPLIED_OPTIONS
 from tritonnb.scale.ray import application, cluster
-from tritonnb.scale.ray.options import DeploymentPlan
 from tritonnb.scale.start import scale
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
@@ -251,12 +250,12 @@ def test_unknown_option_is_an_error(start: Callable[..., list[object]], reposito
 def test_option_groups_are_mappings_in_the_configuration_file(
     monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> None:
-    plans: list[DeploymentPlan] = []
-    monkeypatch.setattr(application, "_application", lambda plan, *places: plans.append(plan))
+    made: list[application.EngineSettings] = []
+    monkeypatch.setattr(application, "_application", lambda settings, *places: made.append(settings))
     arguments = {"model_repository": str(repository), "openai": {"api_key": "k"}}
     application.build({**arguments, "http": {"restricted_api": [["inference", "key", "secret"]]}})
-    assert plans[0].endpoints.http.restricted_api == (("inference", "key", "secret"),)
-    assert plans[0].endpoints.openai.api_key == "k"
+    assert made[0].endpoints.http.restricted_api == (("inference", "key", "secret"),)
+    assert made[0].endpoints.openai.api_key == "k"
     with pytest.raises(InvalidArgumentError, match=r"http: expected allow_foreign, .*, got 'restricted'"):
         application.build({**arguments, "http": {"restricted": []}})
     with pytest.raises(InvalidArgumentError, match=r"grpc\.use_ssl"):

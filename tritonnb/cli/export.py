@@ -15,8 +15,8 @@ from tritonnb.scale.manifests import (
     kubernetes,
     ray_service,
     serve_config,
+    write_documents,
 )
-from tritonnb.scale.yaml import write_documents
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

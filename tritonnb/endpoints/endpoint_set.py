@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.endpoints.endpoint import Endpoint
@@ -14,17 +14,14 @@ from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.endpoints.openai.endpoint import OpenAiEndpoint
+from tritonnb.endpoints.openai.endpoint import openai_endpoint
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import require_options
 
-if TYPE_CHECKING:
-    from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
-
-#: Triton's HTTP port, and the number of ports that are tried, beginning with it.
+#: Triton's HTTP port, and the ports that are tried, beginning with it.
 DEFAULT_PORT = 8000
-_PORTS_TRIED = 100
+DEFAULT_PORTS = range(DEFAULT_PORT, DEFAULT_PORT + 100)
 _LAST_PORT = 65_535
 
 
@@ -118,17 +115,17 @@ class Endpoints:
     Attributes
     ----------
     http : HttpEndpoint or None
-    grpc : GrpcEndpoint or None
+    grpc : Endpoint or None
     metrics : MetricsEndpoint or None
-    openai : OpenAiEndpoint or None
+    openai : Endpoint or None
         Only if OpenAI's API has a dedicated port.
     """
 
     def __init__(self) -> None:
         self.http: HttpEndpoint | None = None
-        self.grpc: GrpcEndpoint | None = None
+        self.grpc: Endpoint | None = None
         self.metrics: MetricsEndpoint | None = None
-        self.openai: OpenAiEndpoint | None = None
+        self.openai: Endpoint | None = None
 
     @property
     def started(self) -> list[Endpoint]:
@@ -149,13 +146,12 @@ class Endpoints:
         if options.allow_http:
             on_http = options.openai if options.openai.allow and options.openai_port is None else None
             http = HttpEndpoint(engine, host=host, options=options.http, openai=on_http)
-            ports = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if options.port is None else [options.port]
-            self.http = await self._listen("HTTP", http, ports)
+            self.http = await self._listen("HTTP", http, DEFAULT_PORTS if options.port is None else [options.port])
         if options.grpc_port is not None:
             # Imported here: grpcio adds a tenth of a second to `import tritonnb`, and most servers have no gRPC port.
-            from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
+            from tritonnb.endpoints.grpc.endpoint import grpc_endpoint
 
-            grpc = GrpcEndpoint(engine, host=options.grpc_host or host, options=options.grpc)
+            grpc = grpc_endpoint(engine, host=options.grpc_host or host, options=options.grpc)
             self.grpc = await self._listen("GRPC", grpc, [options.grpc_port])
         if options.metrics_port is not None:
             metrics_host = options.metrics_host or host
@@ -163,7 +159,7 @@ class Endpoints:
             self.metrics = await self._listen("Metrics", metrics, [options.metrics_port])
         if options.openai.allow and options.openai_port is not None:
             openai_host = options.openai_host or host
-            openai = OpenAiEndpoint(engine, host=openai_host, options=options.openai, http=options.http)
+            openai = openai_endpoint(engine, host=openai_host, options=options.openai, http=options.http)
             self.openai = await self._listen("OpenAI", openai, [options.openai_port])
 
     async def stop(self, drain: float) -> None:

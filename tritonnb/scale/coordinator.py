@@ -28,7 +28,7 @@ class DeploymentChange:
     Attributes
     ----------
     subject : str
-        What it changes; a later change of the same subject replaces it for new replicas. Empty if it adds to others.
+        What it changes; a later change of the same subject replaces it for new replicas.
     method, target : str
         The request line; for gRPC, an empty method and the name of the RPC.
     body : bytes
@@ -195,6 +195,6 @@ class Coordinator:
         change = changes.get(number)  # None if a later one has replaced it
         if not accepted:
             changes.pop(number, None)
-        elif change is not None and change.subject:
+        elif change is not None:
             for earlier in [n for n, other in changes.items() if n < number and other.subject == change.subject]:
                 del changes[earlier]

@@ -19,10 +19,9 @@ from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.replica import RpcReply
 from tritonnb.scale.sequences import SequenceKey, SequenceRequest
 
-#: Points of each member on the ring; with 64, the largest of ten members owns about 1.3 times its share.
-POINTS = 64
-
 logger = logging.getLogger(__name__)
+#: Points of each member on the ring; with 64, the largest of ten members owns about 1.3 times its share.
+_POINTS = 64
 #: Triton's error for a request without START of a sequence that the model does not know contains this.
 _UNKNOWN_SEQUENCE = "must specify the START flag on the first request of the sequence"
 #: How often a request is placed again because its replica was gone before it received it.
@@ -44,8 +43,6 @@ class HashRing:
     Parameters
     ----------
     members : iterable of str
-    points : int
-        Points of each member on the ring.
 
     Examples
     --------
@@ -56,9 +53,9 @@ class HashRing:
     True
     """
 
-    def __init__(self, members: Iterable[str], points: int = POINTS) -> None:
+    def __init__(self, members: Iterable[str]) -> None:
         self.members = frozenset(members)
-        placed = sorted((_position(f"{member}#{point}"), member) for member in self.members for point in range(points))
+        placed = sorted((_position(f"{member}#{point}"), member) for member in self.members for point in range(_POINTS))
         self._positions = [position for position, _ in placed]
         self._owners = [member for _, member in placed]
 
@@ -148,7 +145,7 @@ class Dispatcher:
 
     def __init__(self, pool: Pool, ask: Ask, retries: int = 1) -> None:
         self.pool = pool
-        self._ask = ask
+        self.ask = ask
         self._retries = retries
         self._ring = HashRing(())
         self._known: dict[SequenceKey, str] = {}
@@ -174,7 +171,7 @@ class Dispatcher:
                 continue
             except ReplicaDiedError:
                 await self._lose(replica)
-                raise _sequence_lost(sequence) from None
+                raise _lost(self.pool.group, sequence) from None
             if await self._is_elsewhere(sequence, replica, reply):
                 continue
             if sequence.end and _succeeded(reply):
@@ -235,11 +232,11 @@ class Dispatcher:
     async def _look_up(self, sequence: SequenceRequest) -> str:
         key = sequence.key
         if not sequence.start:
-            replica = self._known.get(key) or await self._ask("find", key)
+            replica = self._known.get(key) or await self.ask("find", key)
             if replica is None:  # its answer is Triton's error
                 return await self._owner(key)
         else:
-            replica = await self._ask("start", key, await self._owner(key))
+            replica = await self.ask("start", key, await self._owner(key))
         self._remember(key, replica)
         return str(replica)
 
@@ -263,18 +260,18 @@ class Dispatcher:
         if sequence.start or not is_unknown_sequence(reply):
             return False
         self._known.pop(sequence.key, None)
-        other = await self._ask("find", sequence.key)
+        other = await self.ask("find", sequence.key)
         return other is not None and other != replica
 
     async def _end(self, key: SequenceKey, replica: str) -> None:
         self._known.pop(key, None)
-        await self._ask("end_sequence", key, replica)
+        await self.ask("end_sequence", key, replica)
 
     async def _lose(self, replica: str) -> None:
         """Remove a lost replica, whose sequences have ended."""
         self._known = {key: other for key, other in self._known.items() if other != replica}
         if replica:
-            ended = await self._ask("forget", replica)
+            ended = await self.ask("forget", replica)
             logger.warning("replica '%s' of '%s' is gone; sequences that ended: %d", replica, self.pool.group, ended)
 
     # --- all replicas -------------------------------------------------------------------------
@@ -312,13 +309,13 @@ class Dispatcher:
         object
             The first response that refuses it, else the first.
         """
-        number = await self._ask("begin_change", self.pool.group, change)
+        number = await self.ask("begin_change", self.pool.group, change)
         accepted = False
         try:
             replies = await self.call_all("apply", number, change)
             accepted = any(map(_succeeded, replies.values()))
         finally:
-            await self._ask("end_change", self.pool.group, number, accepted)
+            await self.ask("end_change", self.pool.group, number, accepted)
         return first_refusal(replies.values()) or next(iter(replies.values()))
 
 
@@ -330,26 +327,20 @@ def is_unknown_sequence(reply: object) -> bool:
 
 
 def _succeeded(reply: object) -> bool:
-    return (
-        not reply.status
-        if isinstance(reply, RpcReply)
-        else isinstance(reply, bytes) and reply.startswith(b"HTTP/1.1 200")
-    )
+    if isinstance(reply, RpcReply):
+        return not reply.status
+    return isinstance(reply, bytes) and reply.startswith(b"HTTP/1.1 200")
 
 
-def _sequence_lost(sequence: SequenceRequest) -> UnavailableError:
+def _lost(group: str, sequence: SequenceRequest | None) -> UnavailableError:
+    if sequence is None:
+        return UnavailableError(
+            f"the replica of '{group}' that had the request was lost; the request may have been executed"
+        )
     key = sequence.key
     return UnavailableError(
         f"sequence {key.id} of model '{key.model}' has ended: its replica was lost while it had a request of the "
         "sequence; start the sequence again"
-    )
-
-
-def _lost(group: str, sequence: SequenceRequest | None) -> UnavailableError:
-    if sequence is not None:
-        return _sequence_lost(sequence)
-    return UnavailableError(
-        f"the replica of '{group}' that had the request was lost; the request may have been executed"
     )
 
 

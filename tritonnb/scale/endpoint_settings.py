@@ -35,15 +35,8 @@ APPLIED = frozenset(
         "http.header_forward_pattern",
         "grpc.header_forward_pattern",
         "grpc.restricted_protocol",
-        "metrics.cpu",
-        "metrics.gpu",
-        "metrics.counter_latencies",
-        "metrics.summary_latencies",
-        "metrics.histogram_latencies",
-        "metrics.quantiles",
-        "openai.allow",
-        "openai.api_key",
-        "openai.default_max_tokens",
+        *(f"metrics.{option.name}" for option in fields(MetricsOptions)),
+        *(f"openai.{option.name}" for option in fields(OpenAiOptions)),
     }
 )
 #: The flags whose names differ from those of the options; empty for options without a flag.
@@ -55,24 +48,14 @@ _FLAGS = {
     "http.transport": "",
     "grpc.transport": "",
 }
-_TLS = "end TLS in a proxy in front of Ray's"
-_METRICS = "the metrics are at /metrics of the HTTP port"
-_OPENAI = "OpenAI's API is on the HTTP port"
-_PORTS = "Ray Serve's own configuration has the ports"
+_TLS = ("grpc.use_ssl", "grpc.use_ssl_mutual", "grpc.server_cert", "grpc.server_key", "grpc.root_cert")
 #: What to do in place of an option that is refused.
 _REMEDIES = {
-    "port": _PORTS,
-    "grpc_port": _PORTS,
     "allow_http": "restrict its APIs with --http-restricted-api",
-    "grpc.use_ssl": _TLS,
-    "grpc.use_ssl_mutual": _TLS,
-    "grpc.server_cert": _TLS,
-    "grpc.server_key": _TLS,
-    "grpc.root_cert": _TLS,
-    "metrics_port": _METRICS,
-    "metrics_host": _METRICS,
-    "openai_port": _OPENAI,
-    "openai_host": _OPENAI,
+    **dict.fromkeys(_TLS, "end TLS in a proxy in front of Ray's"),
+    **dict.fromkeys(("port", "grpc_port"), "Ray Serve's own configuration has the ports"),
+    **dict.fromkeys(("metrics_port", "metrics_host"), "the metrics are at /metrics of the HTTP port"),
+    **dict.fromkeys(("openai_port", "openai_host"), "OpenAI's API is on the HTTP port"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonnb.core.json_types import JsonDict
 from tritonnb.scale.coordinator import DeploymentChange
-from tritonnb.scale.dispatch import Ask, Dispatcher, first_refusal
+from tritonnb.scale.dispatch import Dispatcher, first_refusal
 
 NO_SHARED_MEMORY = (
     "shared memory regions cannot be registered with a deployment of replicas, which may be on other machines: send "
@@ -24,14 +24,11 @@ class Groups:
         Serves the models that are not placed.
     placed : mapping of str to Dispatcher
         By name of the model.
-    ask : callable
-        Calls the coordinator.
     """
 
-    def __init__(self, default: Dispatcher, placed: Mapping[str, Dispatcher], ask: Ask) -> None:
+    def __init__(self, default: Dispatcher, placed: Mapping[str, Dispatcher]) -> None:
         self.default = default
         self._placed = dict(placed)
-        self._ask = ask
 
     def dispatcher(self, model: str) -> Dispatcher:
         """Return the replicas that serve a model."""
@@ -63,5 +60,5 @@ class Groups:
         for group in self.of():
             members = group.pool.members()
             states |= dict.fromkeys(members.running, "RUNNING") | dict.fromkeys(members.draining, "DRAINING")
-        replicas: list[JsonDict] = await self._ask("replicas", sorted(states))
+        replicas: list[JsonDict] = await self.default.ask("replicas", sorted(states))
         return [{**replica, "state": states.get(str(replica["replica"]), "")} for replica in replicas]

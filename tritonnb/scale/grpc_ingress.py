@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from google.protobuf import json_format
@@ -38,12 +36,11 @@ class GrpcIngress:
     Parameters
     ----------
     groups : Groups
-    settings : EndpointSettings, optional
+    settings : EndpointSettings
         Who may call what.
     """
 
-    def __init__(self, groups: Groups, settings: EndpointSettings | None = None) -> None:
-        settings = settings or EndpointSettings()
+    def __init__(self, groups: Groups, settings: EndpointSettings) -> None:
         self._groups = groups
         self._host = settings.grpc_host
         self._restrictions = Restrictions(settings.grpc.restricted_protocol)
@@ -97,10 +94,8 @@ class GrpcIngress:
         """Apply a change on the replicas that have the model, or on all."""
         if name in ("RepositoryModelLoad", "RepositoryModelUnload"):
             change = DeploymentChange(f"model {model}", "", name, message)
-        elif name in ("TraceSetting", "LogSettings"):
-            change = DeploymentChange.of_settings("", name, message, model, request.settings)
         else:
-            change = DeploymentChange("", "", name, message)
+            change = DeploymentChange.of_settings("", name, message, model, request.settings)
         return _reply(await self._groups.change(model, change))
 
     async def _ready(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
@@ -146,7 +141,7 @@ class _Stream:
         self._metadata = metadata
         self._outgoing: asyncio.Queue[RpcReply | None] = asyncio.Queue()
         #: By number of the request: the responses that wait for those of earlier requests, and whether all are here.
-        self._in_order: OrderedDict[int, tuple[list[RpcReply], bool]] = OrderedDict()
+        self._in_order: dict[int, tuple[list[RpcReply], bool]] = {}
         self._last_of: dict[SequenceKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -182,8 +177,7 @@ class _Stream:
         self, number: int, request: pb.ModelInferRequest, message: bytes, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
-            with suppress(Exception):
-                await asyncio.shield(before)
+            await asyncio.wait([before])
         sequence = grpc_sequence(request)
         group = self._groups.dispatcher(request.model_name)
         try:

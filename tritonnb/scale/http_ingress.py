@@ -16,26 +16,31 @@ Beyond the protocols there are:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, TypeAlias
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError, UnavailableError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, error_body
 from tritonnb.endpoints.http.inference import response_bytes
-from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTES, Route, find_route
+from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTES, Route, find_route, routed_path
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
 from tritonnb.endpoints.openai.handlers import AccessRules
-from tritonnb.scale.asgi import HttpRequest, Receive, Scope, Send, read_body, send_complete, send_parts, send_response
 from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneError, first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
 from tritonnb.scale.merge import merge_index, merge_metrics, sum_statistics
-from tritonnb.scale.sequences import http_sequence
+from tritonnb.scale.sequences import SequenceRequest, http_sequence
 
+Scope: TypeAlias = Mapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+#: Headers of a connection, which are not passed on.
+_OF_CONNECTION = (b"connection", b"transfer-encoding", b"keep-alive")
 #: The routes that only an ingress has.
 _OWN_ROUTES = (
     Route("replicas", "/v2/replicas", "statistics", Effect.MERGE),
@@ -44,6 +49,49 @@ _OWN_ROUTES = (
 _METRICS = Route("metrics", "/metrics", "statistics", Effect.MERGE)
 #: Requests with these methods change nothing.
 _SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+class HttpRequest:
+    """One request, complete.
+
+    Attributes
+    ----------
+    method, target : str
+        The target is the path as it was sent, with the query.
+    headers : dict of bytes to bytes
+        By name in lower case; the values of a repeated one are joined by commas, as on a single server.
+    body : bytes
+    """
+
+    def __init__(self, scope: Scope, body: bytes) -> None:
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        root: str = scope.get("root_path", "")
+        query: bytes = scope.get("query_string", b"")
+        text = path.decode("latin-1").removeprefix(root) or "/"
+        self.method: str = scope["method"]
+        self.target = f"{text}?{query.decode('latin-1')}" if query else text
+        self.headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name not in _OF_CONNECTION:
+                earlier = self.headers.get(bytes(name))
+                self.headers[bytes(name)] = bytes(value) if earlier is None else earlier + b"," + bytes(value)
+        self.body = body
+
+    @property
+    def path(self) -> str:
+        """The path that is matched, without the query."""
+        return routed_path(self.target)
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header, or None."""
+        value = self.headers.get(name.lower().encode("latin-1", "replace"))
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def arguments(self) -> tuple[str, str, dict[bytes, bytes], bytes]:
+        """The arguments of `Replica.http`."""
+        return self.method, self.target, self.headers, self.body
+
 
 _Merge = Callable[[HttpRequest, str], Awaitable[bytes]]
 
@@ -55,7 +103,7 @@ class HttpIngress:
     ----------
     groups : Groups
         The replicas by model.
-    settings : EndpointSettings, optional
+    settings : EndpointSettings
         The checks and limits of the HTTP endpoint, and whether there are metrics and OpenAI's API.
 
     Attributes
@@ -65,8 +113,7 @@ class HttpIngress:
         By name of the route: how the responses of the replicas are merged, for each with the effect `Effect.MERGE`.
     """
 
-    def __init__(self, groups: Groups, settings: EndpointSettings | None = None) -> None:
-        settings = settings or EndpointSettings()
+    def __init__(self, groups: Groups, settings: EndpointSettings) -> None:
         self._groups = groups
         self._options = settings.http
         self.routes = (
@@ -92,54 +139,53 @@ class HttpIngress:
         """Answer one request (ASGI)."""
         if scope["type"] != "http":
             return
-        body = await read_body(receive, self._options.max_body_size)
+        body = await _read_body(receive, self._options.max_body_size)
         if body is None:
-            await send_complete(send, 413, JSON, error_body("request body exceeds the limit"))
+            await _send_response(send, response_bytes(413, JSON, error_body("request body exceeds the limit")))
             return
         request = HttpRequest(scope, body)
         openai = self._openai if OPENAI_PATHS.fullmatch(request.path) else None
         try:
-            if openai is not None:
-                openai.check(request.target, request.header)
-            elif (refusal := self._admission.refusal(request.target, request.header)) is not None:
-                text, content_type = refusal
-                await send_complete(send, 403, content_type, error_body(text))
-                return
-            response = await self._respond(request)
+            response = await self._respond(request, openai)
             if isinstance(response, bytes):
-                await send_response(send, response)
+                await _send_response(send, response)
             else:
-                await send_parts(send, response)
+                await _send_parts(send, response)
         except TritonError as error:
             if openai is None:
-                await send_complete(send, error.status.http, JSON, error_body(error.message))
+                await _send_response(send, response_bytes(error.status.http, JSON, error_body(error.message)))
             else:
-                await _send_openai_error(send, from_triton(error))
+                await _send_response(send, _openai_error(from_triton(error)))
         except OpenAiError as error:
-            await _send_openai_error(send, error)
+            await _send_response(send, _openai_error(error))
 
     # --- routes -------------------------------------------------------------------------------
 
-    async def _respond(self, request: HttpRequest) -> bytes | AsyncIterator[bytes]:
-        """Return the complete response, or its parts."""
+    async def _respond(self, request: HttpRequest, openai: AccessRules | None) -> bytes | AsyncIterator[bytes]:
+        """Return the complete response, or its parts; ``openai`` are the rules of a path of OpenAI's API."""
+        if openai is not None:
+            openai.check(request.target, request.header)
+        elif (refusal := self._admission.refusal(request.target, request.header)) is not None:
+            text, content_type = refusal
+            return response_bytes(403, content_type, error_body(text))
         match = find_route(request.target, self.routes)
         if match is None:  # the replicas do not know the path, either
-            return await self._read(request, self._groups.default)
+            return await self._forward(request, self._groups.default)
         route, groups = match
         model = groups.get("model", "")
         if route.effect is Effect.MERGE:
             return await self.merges[route.name](request, model)
         if route.effect is Effect.READ or request.method in _SAFE:
-            return await self._read(request, self._groups.dispatcher(model))
+            return await self._forward(request, self._groups.dispatcher(model))
         if route.effect is Effect.INFER:
             return await self._infer(request, route, model)
         if route.effect is Effect.CHANGE:
             return await self._change(request, route, model)
         raise TritonError(NO_SHARED_MEMORY, Status.UNSUPPORTED)
 
-    async def _read(self, request: HttpRequest, group: Dispatcher) -> bytes:
-        """Return the response of any replica."""
-        response: bytes = await group.call(None, "http", *request.arguments)
+    async def _forward(self, request: HttpRequest, group: Dispatcher, sequence: SequenceRequest | None = None) -> bytes:
+        """Return the response of the replica of a sequence, or of any."""
+        response: bytes = await group.call(sequence, "http", *request.arguments)
         return response
 
     async def _infer(self, request: HttpRequest, route: Route, model: str) -> bytes | AsyncIterator[bytes]:
@@ -151,25 +197,16 @@ class HttpIngress:
             return group.stream(None, "http_stream", *request.arguments)
         sequence = None
         if route.name == "infer":
-            sequence = http_sequence(
-                model,
-                request.body,
-                request.header("inference-header-content-length"),
-                request.header("content-encoding"),
-                self._options.max_input_size,
-            )
-        response: bytes = await group.call(sequence, "http", *request.arguments)
-        return response
+            sequence = http_sequence(model, request.body, request.header, self._options.max_input_size)
+        return await self._forward(request, group, sequence)
 
     async def _change(self, request: HttpRequest, route: Route, model: str) -> bytes:
         """Apply a change on the replicas that have the model, or on all."""
         method, target, body = request.method, request.target, request.body
         if route.name in ("load", "unload"):
             change = DeploymentChange(f"model {model}", method, target, body)
-        elif route.name in ("trace-setting", "logging"):
-            change = DeploymentChange.of_settings(method, target, body, model, _members(body))
         else:
-            change = DeploymentChange("", method, target, body)
+            change = DeploymentChange.of_settings(method, target, body, model, _members(body))
         response: bytes = await self._groups.change(model, change)
         return response
 
@@ -241,8 +278,62 @@ class HttpIngress:
         return response_bytes(200, CONTENT_TYPE, merge_metrics(texts).encode())
 
 
-async def _send_openai_error(send: Send, error: OpenAiError) -> None:
-    await send_complete(send, error.status, JSON, error_bytes(error), error.headers)
+# --- ASGI ---------------------------------------------------------------------------------------
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes | None:
+    """Return the body; None if it exceeds the limit."""
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise UnavailableError("the client has closed the connection")
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            return None
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def _send_response(send: Send, response: bytes) -> None:
+    """Send a complete response: status line, headers, and body."""
+    await _start(send, head := response.partition(b"\r\n\r\n"))
+    await send({"type": "http.response.body", "body": head[2]})
+
+
+async def _send_parts(send: Send, parts: AsyncIterator[bytes]) -> None:
+    """Send a response whose first part begins with the status line and headers."""
+    begun = False
+    async for part in parts:
+        if not begun:
+            begun = True
+            await _start(send, head := part.partition(b"\r\n\r\n"))
+            part = head[2]
+        if part:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _start(send: Send, head: tuple[bytes, bytes, bytes]) -> None:
+    line, *lines = head[0].split(b"\r\n")
+    headers = [tuple(text.split(b": ", 1)) for text in lines]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": int(line.split(b" ", 2)[1]),
+            "headers": [(name.lower(), value) for name, value in headers if name.lower() not in _OF_CONNECTION],
+        }
+    )
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def _openai_error(error: OpenAiError) -> bytes:
+    headers = tuple(f"{name}: {value}" for name, value in error.headers.items())
+    return response_bytes(error.status, JSON, error_bytes(error), headers)
 
 
 def _members(body: bytes) -> dict[str, Any]:

@@ -1,22 +1,24 @@
 """Manifests that serve a model repository on Kubernetes, KServe or Ray, with Triton's image by default, or another.
 
 A pod has no access to a directory of this machine, so the repository is a URI that pods can read. The contents of the
-manifests are in ``templates/``.
+manifests are in ``templates/``. Needs PyYAML.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.json_types import Json
 from tritonnb.core.version import TRITON_VERSION, VERSION
-from tritonnb.scale.yaml import fill_template, read_template, write_documents
 
 #: Triton's image of the release whose behaviour this server has.
 TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
@@ -26,6 +28,9 @@ RAY_VERSION = "2.60.0"
 MOUNT = "/models"
 #: The proxies that send requests with the same value of a header to the same pod, and their images.
 INGRESSES = {"envoy": "envoyproxy/envoy:v1.32.1", "nginx": "nginx:1.27"}
+_TEMPLATES = Path(__file__).parent / "templates"
+#: Strings that YAML 1.1, which PyYAML writes, reads as strings, and YAML 1.2 or Go's reader as numbers or booleans.
+_AMBIGUOUS = re.compile(r"(?:[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|0o[0-7]+|[yYnN])\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +130,9 @@ def kubernetes(workload: Workload) -> list[Json]:
         # The proxy has to see the pods, not one virtual address.
         "cluster_ip": "None" if workload.sequence_header else None,
     }
-    manifests = read_template("kubernetes.yaml", values)
+    manifests = _read_template("kubernetes.yaml", values)
     if workload.max_replicas > workload.replicas:
-        manifests += read_template("autoscaler.yaml", values)
+        manifests += _read_template("autoscaler.yaml", values)
     return manifests + (_proxy(workload) if workload.sequence_header else [])
 
 
@@ -141,16 +146,16 @@ def _proxy(workload: Workload) -> list[Json]:
     header = workload.sequence_header.lower()
     values = {"service": workload.name, "header": header, "variable": "$http_" + header.replace("-", "_")}
     if workload.ingress == "envoy":
-        file, text = "envoy.yaml", json.dumps(read_template("envoy.yaml", values)[0], indent=2)
+        file, text = "envoy.yaml", json.dumps(_read_template("envoy.yaml", values)[0], indent=2)
     else:
-        file, text = "nginx.conf", fill_template("nginx.conf", values)
+        file, text = "nginx.conf", Template((_TEMPLATES / "nginx.conf").read_text("utf-8")).substitute(values)
     values = {
         "name": f"{workload.name}-affinity",
         "image": INGRESSES[workload.ingress],
         "file": file,
         "mount_path": f"/etc/{workload.ingress}/{file}",
     }
-    return read_template("proxy.yaml", {**values, "files": {file: text}})
+    return _read_template("proxy.yaml", {**values, "files": {file: text}})
 
 
 def kserve(workload: Workload) -> list[Json]:
@@ -186,7 +191,7 @@ def kserve(workload: Workload) -> list[Json]:
         "replicas": workload.replicas,
         "max_replicas": workload.max_replicas if workload.max_replicas > workload.replicas else None,
     }
-    runtime, service = read_template("kserve.yaml", values)
+    runtime, service = _read_template("kserve.yaml", values)
     return [service] if is_triton else [runtime, service]
 
 
@@ -212,7 +217,7 @@ def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) 
     {'model_repository': '/models', 'replicas': 3}
     """
     arguments = {"model_repository": model_repository, **options}
-    return read_template("serve.yaml", {"name": name, "arguments": arguments})[0]
+    return _read_template("serve.yaml", {"name": name, "arguments": arguments})[0]
 
 
 def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: int = 2) -> Json:
@@ -242,7 +247,7 @@ def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: 
         "mount": _mount(config["applications"][0]["args"]["model_repository"]) if claim else None,
         "volume": _volume(claim) if claim else None,
     }
-    return read_template("ray_service.yaml", values)[0]
+    return _read_template("ray_service.yaml", values)[0]
 
 
 def _mount(path: str, sub_path: str = "") -> Json:
@@ -279,3 +284,75 @@ USER {_USER}
 EXPOSE 8000 8001 8002
 CMD ["tritonnb", "serve", "--model-repository=/models", "--http-address=0.0.0.0", "--http-allow-foreign=true"]
 """
+
+
+# --- YAML ---------------------------------------------------------------------------------------
+
+
+def _read_template(name: str, values: Mapping[str, Any]) -> list[Json]:
+    """Read the documents of a template.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    values : mapping of str to object
+        What takes the place of ``$name``: of a whole text any value, and of a part of one a string. A field or an
+        element whose value is None is left out.
+
+    Raises
+    ------
+    UnsupportedError
+        If PyYAML is not installed.
+    """
+    documents = _import_yaml().safe_load_all((_TEMPLATES / name).read_text("utf-8"))
+    return [_filled(document, values) for document in documents]
+
+
+def _filled(node: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(node, dict):
+        members = ((name, _filled(value, values)) for name, value in node.items())
+        return {_filled(name, values): value for name, value in members if value is not None}
+    if isinstance(node, list):
+        return [value for element in node if (value := _filled(element, values)) is not None]
+    if isinstance(node, str):
+        return values[node[1:]] if node[:1] == "$" and node[1:] in values else Template(node).substitute(values)
+    return node
+
+
+def write_documents(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Write documents in the order of their fields, with texts of several lines as blocks, and without anchors.
+
+    Raises
+    ------
+    UnsupportedError
+        If PyYAML is not installed.
+
+    Examples
+    --------
+    >>> print(write_documents([{"kind": "Service", "spec": {"ports": [{"port": 8000}], "version": "1"}}]), end="")
+    kind: Service
+    spec:
+      ports:
+      - port: 8000
+      version: '1'
+    """
+    yaml = _import_yaml()
+    dumper: Any = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
+    dumper.add_representer(str, _represent_text)
+    dumper.add_implicit_resolver("tag:yaml.org,2002:float", _AMBIGUOUS, list("-+.0123456789yYnN"))
+    return str(yaml.dump_all(documents, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
+
+
+def _import_yaml() -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise UnsupportedError(
+            'YAML: expected the package PyYAML, which is not installed: pip install "tritonnb[export]"'
+        ) from None
+    return yaml

@@ -8,8 +8,7 @@ from pathlib import Path
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.profile.export import export as export_model
 from tritonnb.recording.plan import Plan
-from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, serve_config
-from tritonnb.scale.yaml import write_documents
+from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, serve_config, write_documents
 from tritonnb.server.model_handle import ModelHandle
 
 
@@ -61,11 +60,10 @@ def export(
     best, folder = plan.best, Path(directory).expanduser()
     workload = Workload(model_repository, plan.model, best.replicas)
     on_nodes = MOUNT if workload.claim[0] else model_repository
-    files = {
-        "kubernetes.yaml": kubernetes(workload),
-        "ray.yaml": [serve_config(on_nodes, plan.model, replicas=best.replicas)],
+    texts = {
+        "kubernetes.yaml": write_documents(kubernetes(workload)),
+        "ray.yaml": write_documents([serve_config(on_nodes, plan.model, replicas=best.replicas)]),
     }
-    texts = {name: write_documents(documents) for name, documents in files.items()}
     target = export_model(model or plan.model, best.config, folder)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -12,11 +12,10 @@ import json
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import cast
 
 from tornado import httputil
 
-from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.errors import TritonError
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
@@ -126,10 +125,6 @@ class RpcReply:
         triton_error = as_triton_error(error)
         return cls(b"", client_text(triton_error), triton_error.status.name)
 
-    def to_error(self) -> TritonError | None:
-        """Return the error, or None."""
-        return TritonError(self.error, Status[self.status]) if self.status else None
-
 
 class Replica:
     """An engine, and the endpoints that its calls go through.
@@ -137,7 +132,7 @@ class Replica:
     Parameters
     ----------
     options : EngineOptions
-    settings : EndpointSettings, optional
+    settings : EndpointSettings
         The ingress has checked who sends the calls; the endpoints that listen check their own requests.
     direct_host : str, optional
         The address of the node, on whose free ports the replica also listens itself; by default it does not.
@@ -146,17 +141,13 @@ class Replica:
     """
 
     def __init__(
-        self,
-        options: EngineOptions,
-        settings: EndpointSettings | None = None,
-        direct_host: str = "",
-        name: str = "",
+        self, options: EngineOptions, settings: EndpointSettings, direct_host: str = "", name: str = ""
     ) -> None:
         self.engine = Engine(options)
         self.engine.tracer.file_suffix = f".{name}" if name else ""
         self._endpoints = Endpoints()
-        self._settings = settings or EndpointSettings()
-        checked = self._settings.checked
+        self._settings = settings
+        checked = settings.checked
         openai = checked.openai if checked.openai.allow else None
         self._http = HttpEndpoint(self.engine, host="", options=checked.http, openai=openai)
         self._rpcs = RpcDispatcher(self.engine, checked.grpc)
@@ -199,8 +190,7 @@ class Replica:
         A caller that closes the iterator cancels the request.
         """
         exchange = Exchange(writer := _ExchangeWriter(), http_1_0=True, keep_alive=False)
-        delegate = self._http.start_request(None, cast(httputil.HTTPConnection, exchange))
-        exchange.delegate = delegate
+        exchange.delegate = delegate = self._http.start_request(exchange)
         line = httputil.RequestStartLine(method, target, "HTTP/1.0")
         delegate.headers_received(line, LightHeaders(dict(headers)))
         if body:
@@ -219,14 +209,7 @@ class Replica:
     async def rpc(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         """Run an RPC with one response."""
         try:
-            if name == INFER:
-                inference, answer = await self._rpcs.infer_one(message, metadata)
-                serialized = b"".join(inference.response_parts(answer))
-                inference.sent(final=True)
-                return RpcReply(serialized)
-            request = RPC_OF[name].read(message) if name in RPC_OF else message
-            response = await self._rpcs.call(name, request, metadata)
-            return RpcReply(response if isinstance(response, bytes) else response.SerializeToString())
+            return RpcReply(await self._rpcs.call(name, message, metadata))
         except Exception as error:
             return RpcReply.from_error(error)
 
@@ -238,8 +221,8 @@ class Replica:
 
         ordered = not self._is_decoupled(message)
         try:
-            async for response in self._rpcs.stream(one(), metadata).responses():
-                yield RpcReply(response.SerializeToString(), ordered=ordered)
+            async for response in self._rpcs.stream(one(), metadata):
+                yield RpcReply(response, ordered=ordered)
         except Exception as error:
             yield RpcReply.from_error(error)
 
@@ -251,10 +234,6 @@ class Replica:
             return False
 
     # --- state --------------------------------------------------------------------------------
-
-    async def live_sequences(self) -> tuple[SequenceKey, ...]:
-        """Return the sequences that have not ended."""
-        return self._live_sequences()
 
     async def until_drained(self) -> None:
         """Wait until all sequences have ended; the call keeps a draining replica alive."""

@@ -6,6 +6,7 @@ them with Triton's text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tritonclient.grpc import service_pb2 as pb
@@ -39,9 +40,7 @@ class SequenceRequest(NamedTuple):
     end: bool
 
 
-def http_sequence(
-    model: str, body: bytes, json_length: str | None, encoding: str | None, limit: int
-) -> SequenceRequest | None:
+def http_sequence(model: str, body: bytes, header: Callable[[str], str | None], limit: int) -> SequenceRequest | None:
     """Return the sequence of a request to ``infer``; None if it has none.
 
     Only a body that names a ``sequence_id`` is parsed, and of that only the JSON part.
@@ -50,22 +49,20 @@ def http_sequence(
     ----------
     model : str
     body : bytes
-    json_length : str or None
-        ``Inference-Header-Content-Length``.
-    encoding : str or None
-        ``Content-Encoding``.
+    header : callable
+        Returns the value of a header, or None.
     limit : int
         Bytes of a decompressed body that are read.
 
     Examples
     --------
     >>> body = b'{"parameters":{"sequence_id":7,"sequence_start":true},"inputs":[]}'
-    >>> http_sequence("m", body, None, None, 1000)
+    >>> http_sequence("m", body, {}.get, 1000)
     SequenceRequest(key=SequenceKey(model='m', id=7), start=True, end=False)
     """
     try:
-        plain = decompress(body, encoding, limit)
-        plain = bytes(plain[: header_length(json_length, plain)])
+        plain = decompress(body, header("Content-Encoding"), limit)
+        plain = bytes(plain[: header_length(header("Inference-Header-Content-Length"), plain)])
         document = json_reader.parse(plain) if _MARK in plain else None
     except TritonError:
         return None
@@ -95,8 +92,7 @@ def grpc_sequence(message: pb.ModelInferRequest) -> SequenceRequest | None:
 
 
 def _request(model: str, value: object, start: object, end: object) -> SequenceRequest | None:
-    if type(value) not in (int, str) or not value:  # 0 and "" mean: without a sequence
+    if isinstance(value, bool) or not isinstance(value, int | str) or not value:  # 0 and "" mean: without a sequence
         return None
-    assert isinstance(value, (int, str))
     id = value % 2**64 if isinstance(value, int) else value  # gRPC has no unsigned parameter
     return SequenceRequest(SequenceKey(model, id), start is True, end is True)

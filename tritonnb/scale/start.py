@@ -91,7 +91,9 @@ def scale(
         run(application, name)
     except BaseException:
         if connected:
-            _disconnect()
+            import ray
+
+            ray.shutdown()
         raise
     restricted = options["http"].restricted_api if options.get("http") else ()
     return ScaledServer(
@@ -201,7 +203,7 @@ class ScaledServer:
         if ray.is_initialized():
             stop_serve(self.name, self._exit_timeout)
             if self._owns_connection:
-                _disconnect()
+                ray.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -212,9 +214,3 @@ class ScaledServer:
     def __repr__(self) -> str:
         grpc = f", gRPC {self.grpc_url}" if self.grpc_url else ""
         return f"<ScaledServer '{self.name}' {self.url}{grpc}>"
-
-
-def _disconnect() -> None:
-    import ray
-
-    ray.shutdown()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from functools import partial
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -27,36 +28,48 @@ _END_STREAM_ON_ERROR = "triton_grpc_error"
 
 
 class RpcDispatcher:
-    """The dispatcher of one endpoint's RPCs."""
+    """The dispatcher of one endpoint's RPCs.
+
+    Attributes
+    ----------
+    streams : set of InferStream
+        Those in progress.
+    """
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
         self._handlers = RpcHandlers(engine)
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
+        self.streams: set[InferStream] = set()
 
     @property
     def needs_metadata(self) -> bool:
         """True if the metadata of a call can change its inference."""
         return self._forward_pattern is not None or self._restrictions.apply_to(INFER)
 
-    async def call(self, name: str, request: Message | Serialized, metadata: Mapping[str, str]) -> Message | bytes:
-        """Run an RPC that is not an inference, and return its response.
+    async def call(self, name: str, message: Serialized, metadata: Mapping[str, str]) -> bytes:
+        """Run an RPC with one response, and return it; cancelling the task cancels an inference.
 
         Raises
         ------
         TritonError
-            If the RPC fails or is restricted; with Triton's text.
+            If the request cannot be parsed, or the RPC fails or is restricted; with Triton's text.
         """
+        if name == INFER:
+            return await self._infer_one(message, metadata)
+        request = message if name == HEALTH else RPC_OF[name].read(message)
         self._restrictions.check(name, metadata)
         if name == HEALTH:
             return SERVING if await self._engine.is_ready() else _NOT_SERVING
         response = await getattr(self._handlers, name)(request)
-        if isinstance(response, Message):
-            return response
-        # The installed messages may be older than a column of the statistics.
-        ignores_unknown = name == "ModelStatistics"
-        return json_format.ParseDict(response or {}, RPC_OF[name].response(), ignore_unknown_fields=ignores_unknown)
+        if not isinstance(response, Message):
+            # The installed messages may be older than a column of the statistics.
+            ignores_unknown = name == "ModelStatistics"
+            empty = RPC_OF[name].response()
+            response = json_format.ParseDict(response or {}, empty, ignore_unknown_fields=ignores_unknown)
+        serialized: bytes = response.SerializeToString()
+        return serialized
 
     def infer(self, serialized: Serialized, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
         """Begin a ``ModelInfer``; ``on_response`` is called with its response.
@@ -79,14 +92,7 @@ class RpcDispatcher:
             log_failed(request_id, error)
             raise
 
-    async def infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> tuple[Inference, InferResponse]:
-        """Run a ``ModelInfer`` and wait for its response; cancelling the task cancels it.
-
-        Raises
-        ------
-        TritonError
-            If the request is refused at once, or cannot be parsed.
-        """
+    async def _infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> bytes:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
 
         def on_response(inference: Inference, response: InferResponse) -> None:
@@ -95,24 +101,37 @@ class RpcDispatcher:
 
         inference = self.infer(serialized, metadata, on_response)
         try:
-            return inference, await future
+            response = await future
         except asyncio.CancelledError:
             inference.cancel()
             raise
+        message = b"".join(inference.response_parts(response))
+        inference.sent(final=True)
+        return message
 
-    def stream(self, messages: AsyncIterator[Serialized], metadata: Mapping[str, str]) -> InferStream:
-        """Begin a ``ModelStreamInfer``; a message that cannot be parsed ends it, like the end of the client's stream.
+    async def stream(
+        self, messages: AsyncIterator[Serialized], metadata: Mapping[str, str]
+    ) -> AsyncGenerator[bytes, None]:
+        """Run a ``ModelStreamInfer``, and yield its responses.
+
+        A message that cannot be parsed ends it, like the end of the client's stream.
 
         Raises
         ------
         TritonError
-            If the RPC is restricted.
+            If the RPC is restricted, or an error ends the stream.
         """
         self._restrictions.check(STREAM_INFER, metadata)
-        ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        return InferStream(
-            self._engine, _requests(messages), metadata, self._forwarded_headers(metadata), ends_on_error
-        )
+        headers = self._forwarded_headers(metadata)
+        submit = partial(Inference.submit, self._engine, streaming=True, metadata=metadata, headers=headers)
+        stream = InferStream(_requests(messages), submit, metadata.get(_END_STREAM_ON_ERROR) == "true")
+        self.streams.add(stream)
+        try:
+            async with aclosing(stream.responses()) as responses:
+                async for response in responses:
+                    yield response.SerializeToString()
+        finally:
+            self.streams.discard(stream)
 
     def _forwarded_headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
         if self._forward_pattern is None:

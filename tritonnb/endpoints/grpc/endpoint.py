@@ -11,23 +11,20 @@ from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
 from tritonnb.runtime.engine import Engine
 
 
-class GrpcEndpoint(Endpoint):
-    """The gRPC endpoint of an engine, on the running event loop.
+def grpc_endpoint(engine: Engine, *, host: str, options: GrpcOptions) -> Endpoint:
+    """Make the gRPC endpoint of an engine, on the running event loop.
 
-    Parameters
-    ----------
-    engine : Engine
-    host : str
-    options : GrpcOptions
+    Raises
+    ------
+    InvalidArgumentError
+        If the transport does not exist, or does not support an option.
     """
-
-    def __init__(self, engine: Engine, *, host: str, options: GrpcOptions) -> None:
-        if options.transport not in ("auto", "fast", "grpcio"):
-            raise InvalidArgumentError(
-                f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}"
-            )
-        if options.transport == "fast" and options.grpcio_options:
-            names = " and ".join(options.grpcio_options)
-            raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
-        use_grpcio = options.transport == "grpcio" or options.grpcio_options
-        super().__init__(host, (GrpcioServer if use_grpcio else Http2Server)(RpcDispatcher(engine, options), options))
+    if options.transport not in ("auto", "fast", "grpcio"):
+        raise InvalidArgumentError(
+            f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}"
+        )
+    if options.transport == "fast" and options.grpcio_options:
+        names = " and ".join(options.grpcio_options)
+        raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
+    use_grpcio = options.transport == "grpcio" or options.grpcio_options
+    return Endpoint(host, (GrpcioServer if use_grpcio else Http2Server)(RpcDispatcher(engine, options), options))

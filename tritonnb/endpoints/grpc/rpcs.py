@@ -49,9 +49,8 @@ Serialized = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One RPC: its name and the classes of its messages."""
+    """The classes of an RPC's messages."""
 
-    name: str
     request: type[Message]
     response: type[Message]
 
@@ -70,18 +69,14 @@ class Rpc:
 
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-#: By path. The health service is not listed: its messages are bytes here.
-RPCS: Mapping[str, Rpc] = {
-    f"/{_SERVICE.full_name}/{method.name}": Rpc(
-        method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    )
+#: By name. The health service is not listed: its messages are bytes here.
+RPC_OF: Mapping[str, Rpc] = {
+    method.name: Rpc(GetMessageClass(method.input_type), GetMessageClass(method.output_type))
     for method in _SERVICE.methods
 }
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
-#: By name.
-RPC_OF: Mapping[str, Rpc] = {rpc.name: rpc for rpc in RPCS.values()}
-
-
+#: The names of all RPCs, by path.
+NAMES: Mapping[str, str] = {**{f"/{_SERVICE.full_name}/{name}": name for name in RPC_OF}, HEALTH_PATH: HEALTH}
 _PREFIX = "triton-grpc-protocol-"
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TypeAlias
 
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.grpc.inference import Inference
+from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.request_rules import as_triton_error, log_failed
-from tritonnb.runtime.engine import Engine
 
 _FINAL = "triton_final_response"
 #: A response, or the error that ends the stream.
@@ -31,35 +30,27 @@ class InferStream:
 
     Parameters
     ----------
-    engine : Engine
     requests : async iterator of inference.ModelInferRequest
-    metadata : mapping of str to str
-        Of the call.
-    headers : dict of str to str
-        They become parameters of every request.
+    submit : callable
+        ``submit(request, on_response)`` is `Inference.submit` for a request of the stream.
     ends_on_error : bool
         Whether the first error of a model ends the stream.
     """
 
     def __init__(
         self,
-        engine: Engine,
         requests: AsyncIterator[pb.ModelInferRequest],
-        metadata: Mapping[str, str],
-        headers: dict[str, str],
+        submit: Callable[[pb.ModelInferRequest, OnResponse], Inference],
         ends_on_error: bool,
     ) -> None:
-        self._engine = engine
         self._requests = requests
-        self._metadata = metadata
-        self._headers = headers
+        self._submit = submit
         self._ends_on_error = ends_on_error
         self._outgoing: asyncio.Queue[_Message | None] = asyncio.Queue()
         # The requests whose responses keep their order, by number; the value is the message, None until it arrives.
         self._in_order: OrderedDict[int, _Message | None] = OrderedDict()
         self._numbers = itertools.count()
         self._unanswered: set[Inference] = set()
-        self._reading: asyncio.Task[None] | None = None
         self._all_read = False
         self._stopping = False
 
@@ -71,14 +62,14 @@ class InferStream:
         TritonError
             The error that ends the stream.
         """
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+        reading = asyncio.get_running_loop().create_task(self._read())
         try:
             while (message := await self._outgoing.get()) is not None:
                 if isinstance(message, TritonError):
                     raise message.fresh()
                 yield message
         finally:
-            self._reading.cancel()
+            reading.cancel()
             for inference in list(self._unanswered):
                 inference.cancel()
 
@@ -103,9 +94,7 @@ class InferStream:
             self._on_response(number, inference, response)
 
         try:
-            inference = Inference.submit(
-                self._engine, request, on_response, streaming=True, metadata=self._metadata, headers=self._headers
-            )
+            inference = self._submit(request, on_response)
         except TritonError as error:
             log_failed(request.id, error)
             message = pb.ModelStreamInferResponse(error_message=error.message)

@@ -6,24 +6,66 @@ directly to the request reader, and the response is sent with one write.
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Mapping
 
-from tornado import httputil
+from tornado import routing, web
 
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
-from tritonnb.endpoints.http.application import make_application
+from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
+from tritonnb.endpoints.http.handlers.generate import GenerateHandler, GenerateStreamHandler
 from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServices
+from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
-from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
+from tritonnb.endpoints.http.routes import V2_ROUTES, RouteMatcher
+from tritonnb.endpoints.http.transport.exchange import Exchange
+from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
 from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.request_rules import compile_forward_pattern
 from tritonnb.runtime.engine import Engine
 
+logger = logging.getLogger(__name__)
 
-class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
+
+class OpenApiHandler(metadata.Handler):
+    """``/v2/openapi.json``."""
+
+    def get(self) -> None:
+        """Return the description of all routes."""
+        self.respond_json(description(_HANDLERS))
+
+
+#: By name of the route.
+_HANDLERS: Mapping[str, type[metadata.Handler]] = {
+    "live": metadata.LiveHandler,
+    "ready": metadata.ReadyHandler,
+    "server-metadata": metadata.ServerMetadataHandler,
+    "openapi": OpenApiHandler,
+    "statistics": metadata.StatisticsHandler,
+    "model-metadata": metadata.ModelMetadataHandler,
+    "model-ready": metadata.ModelReadyHandler,
+    "model-config": metadata.ModelConfigurationHandler,
+    "model-statistics": metadata.StatisticsHandler,
+    "infer": metadata.InferHandler,
+    "generate": GenerateHandler,
+    "generate-stream": GenerateStreamHandler,
+    "index": metadata.RepositoryIndexHandler,
+    "load": metadata.RepositoryLoadHandler,
+    "unload": metadata.RepositoryUnloadHandler,
+    "trace-setting": settings.TraceSettingHandler,
+    "logging": settings.LoggingHandler,
+    "system-status": shared_memory.SystemStatusHandler,
+    "cuda-status": shared_memory.CudaStatusHandler,
+    "system-register": shared_memory.SystemRegisterHandler,
+    "cuda-register": shared_memory.CudaRegisterHandler,
+    "unregister": shared_memory.UnregisterHandler,
+}
+
+
+class HttpEndpoint(Endpoint):
     """The HTTP endpoint of an engine, on the running event loop.
 
     Parameters
@@ -36,12 +78,12 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
-        super().__init__(host, HttpServer(self, max_body_size=options.max_body_size, reuse_port=options.reuse_port))
+        transport = HttpServer(self.start_request, max_body_size=options.max_body_size, reuse_port=options.reuse_port)
+        super().__init__(host, transport)
         self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.has_openai = openai is not None
-        others = [] if openai is None else rules(engine, options.max_input_size, self.admission, openai)
-        self.application = ApplicationDelegate(make_application(engine, options.max_input_size, others))
+        self.start_in_application = application_delegate(self._make_application(engine, options.max_input_size, openai))
         reader = RequestReader(engine.shared_memory, options.max_input_size)
         self.services = InferenceServices(
             engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size
@@ -53,6 +95,22 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
-    def start_request(self, server_conn: object, request_conn: Any) -> Any:
-        """Make the delegate of a new request (Tornado's interface)."""
-        return HttpRequestHandler(self, server_conn, request_conn)
+    def start_request(self, exchange: Exchange) -> HttpRequestHandler:
+        """Make the delegate of a new request."""
+        return HttpRequestHandler(self, exchange)
+
+    def _make_application(self, engine: Engine, max_input_size: int, openai: OpenAiOptions | None) -> web.Application:
+        """Make the application for everything except inference."""
+        arguments = {"engine": engine, "max_input_size": max_input_size}
+        v2 = [routing.Rule(RouteMatcher(route), _HANDLERS[route.name], arguments) for route in V2_ROUTES]
+        others = [] if openai is None else rules(engine, max_input_size, self.admission, openai)
+        return web.Application(
+            [*v2, *others],
+            default_handler_class=metadata.UnknownPathHandler,
+            default_handler_args=arguments,
+            log_function=_log,
+        )
+
+
+def _log(handler: web.RequestHandler) -> None:
+    logger.debug("HTTP request: %s %s", handler.request.method, handler.request.path)

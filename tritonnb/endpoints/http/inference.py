@@ -238,21 +238,17 @@ class HttpRequestHandler:
     Parameters
     ----------
     endpoint : HttpEndpoint
-    connection : object
-        Tornado's connection, for its application.
     exchange : Exchange
         Where the response goes.
     """
 
     __slots__ = (
-        "_chunks", "_connection", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_refusal",
-        "_services",
+        "_chunks", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_refusal", "_services",
     )  # fmt: skip
 
-    def __init__(self, endpoint: HttpEndpoint, connection: object, exchange: Exchange) -> None:
+    def __init__(self, endpoint: HttpEndpoint, exchange: Exchange) -> None:
         self._endpoint = endpoint
         self._services: InferenceServices = endpoint.services
-        self._connection = connection
         self._exchange = exchange
         self._chunks: list[bytes | memoryview] = []
         self._delegate: MessageDelegate | None = None  # of a request that is not an inference
@@ -292,7 +288,7 @@ class HttpRequestHandler:
             self._received_ns = time.monotonic_ns()
 
     def _hand_to_application(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
-        delegate: MessageDelegate = self._endpoint.application.start_request(self._connection, self._exchange)
+        delegate: MessageDelegate = self._endpoint.start_in_application(self._exchange)
         self._delegate = delegate
         delegate.headers_received(start_line, headers)
 

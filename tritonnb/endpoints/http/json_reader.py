@@ -159,7 +159,7 @@ def _parse_as_rapidjson(raw: bytes) -> object:
         reason, offset = _NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])
         raise InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}") from None
     text = raw[start:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    return _python_reader.decode(_STRING_OR_SPECIAL.sub(_python_spelling, text))
+    return _python_reader.decode(_STRING_OR_SPECIAL.sub(lambda match: _PYTHON_SPELLING.get(match[0], match[0]), text))
 
 
 def _without_deep_values(raw: bytes) -> bytes:
@@ -181,7 +181,3 @@ def _without_deep_values(raw: bytes) -> bytes:
     if depth >= _MAX_DEPTH:  # the document is incomplete
         shallow[start:] = b" " * (len(raw) - start)
     return bytes(shallow)
-
-
-def _python_spelling(match: re.Match[str]) -> str:
-    return _PYTHON_SPELLING.get(match.group(), match.group())

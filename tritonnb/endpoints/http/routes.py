@@ -31,20 +31,6 @@ def routed_path(target: str) -> str:
         return ""
 
 
-class RawPath(routing.Matcher):
-    """A matcher for undecoded paths; Tornado's own matcher would percent-decode the captured groups."""
-
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self._pattern = pattern
-
-    def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
-        """Return the arguments of the handler; None if the path has another route (Tornado's interface)."""
-        match = self._pattern.fullmatch(routed_path(request.path))
-        if match is None:
-            return None
-        return {"path_kwargs": {name: value for name, value in match.groupdict().items() if value is not None}}
-
-
 @dataclass(frozen=True, slots=True)
 class Route:
     """One path, or several with the same handler.
@@ -155,3 +141,15 @@ def find_route(target: str, routes: Sequence[Route] = ROUTES) -> tuple[Route, di
         if match is not None:
             return route, {name: value for name, value in match.groupdict().items() if value is not None}
     return None
+
+
+class RouteMatcher(routing.Matcher):
+    """A matcher for undecoded paths; Tornado's own matcher would percent-decode the captured groups."""
+
+    def __init__(self, route: Route) -> None:
+        self._routes = (route,)
+
+    def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
+        """Return the arguments of the handler; None if the path has another route (Tornado's interface)."""
+        match = find_route(request.path, self._routes)
+        return None if match is None else {"path_kwargs": match[1]}

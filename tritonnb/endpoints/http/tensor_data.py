@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -17,14 +17,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import INVALID, DataType, JsonForm, encode_bytes
+from tritonnb.core.datatypes import INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.http import json_fields
 
 _MAX_NESTING = 100
-#: The dtype in which elements are read, before they are converted to that of the datatype.
-_WIDEST = {"boolean": np.bool_, "number": np.float64, "unsigned": np.uint64, "signed": np.int64}
+#: By JSON form: the dtype in which elements are read, before they are converted to that of the datatype; their types;
+#: the bounds of integers; and the names of what is expected and of the elements' type in an error.
+_FORMS: Mapping[str, tuple[type[np.generic], set[type], tuple[int, int] | None, str, str]] = {
+    "boolean": (np.bool_, {bool}, None, "boolean", "boolean"),
+    "number": (np.float64, {int, float}, None, "number", "double"),
+    "unsigned": (np.uint64, {int}, (0, 2**64), "unsigned-integer", "unsigned-integer"),
+    "signed": (np.int64, {int}, (-(2**63), 2**63), "signed-integer", "signed-integer"),
+}
 _UNABLE_TO_PARSE = "Unable to parse 'data': "
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
@@ -49,26 +55,16 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         If an element has another type, or the number of elements is not ``count``.
     """
     elements = _flattened(data, _UNABLE_TO_PARSE)
-    form = datatype.json
-    _check_elements(elements[:count], form)
+    dtype, types, bounds, kind, target = _FORMS[datatype.json]
+    checked = elements[:count]
+    if not set(map(type, checked)) <= types or (bounds is not None and not _within(checked, *bounds)):
+        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{kind} as {target}")
     if len(elements) > count:
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     with np.errstate(over="ignore"):
-        return datatype.from_values(np.array(elements, _WIDEST[form]))
-
-
-def _check_elements(elements: list[Any], form: JsonForm) -> None:
-    types = set(map(type, elements))
-    if form == "boolean":
-        _require(types <= {bool}, "boolean", "boolean")
-    elif form == "number":
-        _require(types <= {int, float}, "number", "double")
-    elif form == "unsigned":
-        _require(types <= {int} and _within(elements, 0, 2**64), "unsigned-integer", "unsigned-integer")
-    else:
-        _require(types <= {int} and _within(elements, -(2**63), 2**63), "signed-integer", "signed-integer")
+        return datatype.from_values(np.array(elements, dtype))
 
 
 def read_strings(data: list[Any]) -> bytes:
@@ -169,11 +165,6 @@ def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
     """Check the depth of the elements of an array; that of the elements of ``data`` is 1."""
     if elements and depth >= _MAX_NESTING:
         raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
-
-
-def _require(holds: bool, kind: str, target: str) -> None:
-    if not holds:
-        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{kind} as {target}")
 
 
 def _within(values: list[int], low: int, high: int) -> bool:

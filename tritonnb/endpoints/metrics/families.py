@@ -2,7 +2,9 @@
 
 `Families` is a collector of ``prometheus_client``, so it can be registered together with a program's own metrics.
 
-Implements Triton's *Metrics* document.
+Implements Triton's *Metrics* document. ``nv_inference_first_response_histogram_ms`` is Triton's; the histograms of
+durations have the names and buckets of triton-inference-server/core#474; the families that begin with ``tritonnb_`` are
+only here.
 """
 
 from __future__ import annotations
@@ -16,34 +18,21 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.gpus import Gpus
-from tritonnb.endpoints.metrics.histograms import (
-    DURATIONS,
-    Models,
-    add_histogram,
-    batch_families,
-    histogram_settings,
-    latency_histograms,
-    lost_instances,
-)
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import CustomMetricFamily, MetricKind, MetricSample
-from tritonnb.telemetry.latencies import HistogramSettings, Latencies
+from tritonnb.telemetry.histogram import Histogram
+from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies
 from tritonnb.telemetry.statistics import ModelStatistics
 
-_CACHE = {
-    "nv_cache_util": "Cache utilization [0.0 - 1.0]",
-    "nv_cache_num_entries": "Number of responses stored in response cache",
-    "nv_cache_num_hits": "Number of cache hits in response cache",
-    "nv_cache_num_misses": "Number of cache misses in response cache",
-    "nv_cache_num_lookups": "Number of cache lookups in response cache",
-    "nv_cache_num_evictions": "Number of cache evictions in response cache",
-    "nv_cache_lookup_duration": "Total cache lookup duration (hit and miss), in microseconds",
-    "nv_cache_insertion_duration": "Total cache insertion duration, in microseconds",
-}
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+#: The model versions, with their labels.
+Models = Sequence[tuple[ServedModel, dict[str, str]]]
+
 _PER_MODEL = {
     "nv_cache_num_hits_per_model": "Number of cache hits per model",
     "nv_cache_hit_duration_per_model": "Total cache hit duration per model, in microseconds",
@@ -57,11 +46,19 @@ _COUNTS = {
     "nv_inference_count": "Number of inferences performed (does not include cached requests)",
     "nv_inference_exec_count": "Number of model executions performed (does not include cached requests)",
 }
+#: The durations that are measured, as the end of the documentation of their families.
+_MEASURED = {
+    "request": "inference request duration in microseconds (includes cached requests)",
+    "queue": "inference queuing duration in microseconds (includes cached requests)",
+    "compute_input": "compute input duration in microseconds (does not include cached requests)",
+    "compute_infer": "compute inference duration in microseconds (does not include cached requests)",
+    "compute_output": "compute output duration in microseconds (does not include cached requests)",
+}
 _DURATIONS = {
-    **{name: f"Cumulative {text}" for name, text in DURATIONS.items()},
+    **{name: f"Cumulative {text}" for name, text in _MEASURED.items()},
     "compute_output": "Cumulative inference compute output duration in microseconds (does not include cached requests)",
 }
-_SUMMARIES = {**_DURATIONS, **{name: f"Summary of {DURATIONS[name]}" for name in ("request", "queue")}}
+_SUMMARIES = {**_DURATIONS, **{name: f"Summary of {_MEASURED[name]}" for name in ("request", "queue")}}
 _CACHE_SUMMARIES = {
     "cache_hit": "Summary of cache hit counts/durations per model, in microseconds.",
     "cache_miss": "Summary of cache miss counts/durations per model, in microseconds.",
@@ -78,17 +75,17 @@ _GPU = {
 
 def cache_families(cache: ResponseCache) -> Iterator[Metric]:
     """Yield the families of the cache as a whole."""
-    values = (
-        cache.used / cache.size,
-        len(cache),
-        cache.hits,
-        cache.misses,
-        cache.hits + cache.misses,
-        cache.evictions,
-        cache.lookup_ns // 1000,
-        cache.insertion_ns // 1000,
-    )
-    for (name, documentation), value in zip(_CACHE.items(), values, strict=True):
+    lookup_us, insertion_us = cache.lookup_ns // 1000, cache.insertion_ns // 1000
+    for name, documentation, value in (
+        ("nv_cache_util", "Cache utilization [0.0 - 1.0]", cache.used / cache.size),
+        ("nv_cache_num_entries", "Number of responses stored in response cache", len(cache)),
+        ("nv_cache_num_hits", "Number of cache hits in response cache", cache.hits),
+        ("nv_cache_num_misses", "Number of cache misses in response cache", cache.misses),
+        ("nv_cache_num_lookups", "Number of cache lookups in response cache", cache.hits + cache.misses),
+        ("nv_cache_num_evictions", "Number of cache evictions in response cache", cache.evictions),
+        ("nv_cache_lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", lookup_us),
+        ("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds", insertion_us),
+    ):
         yield _family(name, documentation, "gauge", [({}, value)])
 
 
@@ -282,3 +279,92 @@ def _custom(families: Sequence[tuple[CustomMetricFamily, Sequence[MetricSample]]
                 continue
             add_histogram(metric, labels, sample.buckets, sample.value)
         yield metric
+
+
+# --- histograms ---------------------------------------------------------------------------------
+
+
+def duration_family(name: str) -> str:
+    """Return the name of the family of a duration, such as ``queue``."""
+    return f"nv_inference_{name}_duration_histogram_us"
+
+
+def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
+    """Return the histograms of a model, whose buckets ``model_metrics`` of its configuration may change."""
+    buckets = {
+        control.metric_identifier.family: tuple(control.histogram_options.buckets)
+        for control in config.model_metrics.metric_control
+        if control.histogram_options.buckets
+    }
+    return HistogramSettings(
+        decoupled=config.model_transaction_policy.decoupled,
+        first_response_ms=buckets.get(_FIRST_RESPONSE, FIRST_RESPONSE_BUCKETS_MS),
+        durations_us={name: buckets.get(duration_family(name), bounds) for name, bounds in DURATION_BUCKETS_US.items()},
+    )
+
+
+def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]:
+    """Yield the families that ``--metrics-config histogram_latencies=true`` enables."""
+    first = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
+    durations = {
+        name: Metric(duration_family(name), f"Histogram of {text}", "histogram") for name, text in _MEASURED.items()
+    }
+    for served, labels in models:
+        of_model = latencies.for_model(served.name, served.version)
+        add_histogram(first, labels, of_model.first_response.buckets(), of_model.first_response.sum)
+        for name, metric in durations.items():
+            histogram = of_model.histograms[name]
+            add_histogram(metric, labels, histogram.buckets(), histogram.sum)
+    yield first
+    yield from durations.values()
+
+
+def batch_families(models: Models) -> Iterator[Metric]:
+    """Yield the number of batches by rule, and the distribution of their sizes; ensembles have no batches."""
+    by_rule = "Number of batches that were sent to an instance, by the rule that sent them"
+    batches = Metric("tritonnb_batches_total", by_rule, "counter")
+    sizes = Metric("tritonnb_batch_size", "Histogram of the sizes of executed batches in rows", "histogram")
+    for served, labels in models:
+        if not served.instances:
+            continue
+        for rule, count in sorted(served.statistics.sent_by_rule.items()):
+            batches.add_sample(batches.name, {**labels, "rule": rule}, count)
+        executed = Histogram(_size_bounds(served.spec.max_batch_size))
+        for size, compute in served.statistics.batches.items():
+            executed.observe(size, compute.infer.count)
+        add_histogram(sizes, labels, executed.buckets(), executed.sum)
+    yield from (batches, sizes)
+
+
+def lost_instances(models: Models) -> Metric:
+    """Return the number of times that instances failed with all that they keep, such as by the end of their process."""
+    restarts = "Number of times that an instance failed and was started again"
+    lost = Metric("tritonnb_instance_restarts_total", restarts, "counter")
+    for served, labels in models:
+        for instance, (count, _) in sorted(served.statistics.lost_instances.items()):
+            lost.add_sample(lost.name, {**labels, "instance": instance}, count)
+    return lost
+
+
+def add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tuple[float, int]], total: float) -> None:
+    """Add a histogram to its family.
+
+    Parameters
+    ----------
+    metric : prometheus_client.Metric
+    labels : dict of str to str
+    buckets : sequence of (float, int)
+        The upper bounds, of which the last is infinite, and the number of observations up to each.
+    total : float
+        The sum of the observations.
+    """
+    metric.add_sample(f"{metric.name}_count", labels, buckets[-1][1])
+    metric.add_sample(f"{metric.name}_sum", labels, total)
+    for bound, count in buckets:
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": number_text(bound)}, count)
+
+
+def _size_bounds(max_batch_size: int) -> list[float]:
+    """Return powers of two up to ``max_batch_size``, which is the last bound."""
+    largest = max(1, max_batch_size)
+    return [*(2.0**power for power in range(largest.bit_length()) if 2**power < largest), float(largest)]

@@ -23,7 +23,7 @@ class Gpus:
             return
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            self._devices.append((_text(pynvml.nvmlDeviceGetUUID(handle)), handle, _query(_energy, handle) or 0.0))
+            self._devices.append((pynvml.nvmlDeviceGetUUID(handle), handle, _query(_energy, handle) or 0.0))
 
     @property
     def uuids(self) -> list[str]:
@@ -62,7 +62,3 @@ def _query(function: Callable[..., float], *arguments: object) -> float | None:
         return float(function(*arguments))
     except pynvml.NVMLError:
         return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -11,8 +11,8 @@ from tornado import routing, web
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RawPath
-from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
+from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
+from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
@@ -46,11 +46,11 @@ def rules(engine: Engine, max_input_size: int, admission: Admission, options: Op
         "default_max_tokens": options.default_max_tokens,
         "created": int(time.time()),
     }
-    return [routing.Rule(RawPath(route.pattern), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]
+    return [routing.Rule(RouteMatcher(route), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]
 
 
-class OpenAiEndpoint(Endpoint):
-    """The OpenAI-compatible endpoint of an engine, on the running event loop.
+def openai_endpoint(engine: Engine, *, host: str, options: OpenAiOptions, http: HttpOptions) -> Endpoint:
+    """Make the OpenAI-compatible endpoint of an engine, on the running event loop.
 
     Parameters
     ----------
@@ -60,9 +60,7 @@ class OpenAiEndpoint(Endpoint):
     http : HttpOptions
         For limits, allowed callers and restricted APIs, which are those of the HTTP endpoint.
     """
-
-    def __init__(self, engine: Engine, *, host: str, options: OpenAiOptions, http: HttpOptions) -> None:
-        routes = rules(engine, http.max_input_size, Admission(http, host), options)
-        application = web.Application(routes, log_function=lambda handler: None)
-        max_body_size = min(http.max_input_size, http.max_body_size)
-        super().__init__(host, HttpServer(ApplicationDelegate(application), max_body_size=max_body_size))
+    routes = rules(engine, http.max_input_size, Admission(http, host), options)
+    application = web.Application(routes, log_function=lambda handler: None)
+    max_body_size = min(http.max_input_size, http.max_body_size)
+    return Endpoint(host, HttpServer(application_delegate(application), max_body_size=max_body_size))

@@ -8,8 +8,6 @@ from http import HTTPStatus
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.request_rules import client_text
 
-_BAD_REQUEST, _NOT_FOUND = HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND
-
 
 class OpenAiError(Exception):
     """An error response in OpenAI's form.
@@ -25,7 +23,7 @@ class OpenAiError(Exception):
     """
 
     def __init__(
-        self, message: str, param: str | None = None, *, status: int = _BAD_REQUEST, code: str | None = None
+        self, message: str, param: str | None = None, *, status: int = HTTPStatus.BAD_REQUEST, code: str | None = None
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -34,30 +32,26 @@ class OpenAiError(Exception):
         self.code = code
 
     @property
-    def kind(self) -> str:
-        """The ``type`` of the error."""
-        return "invalid_request_error" if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-
-    @property
     def headers(self) -> dict[str, str]:
         """The headers of the response that are special to the error."""
         return {"WWW-Authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else {}
 
     def body(self) -> dict[str, object]:
         """Return the JSON of the response, or of an event of a stream."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        kind = "invalid_request_error" if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def from_triton(error: TritonError) -> OpenAiError:
     """Return the error of a model, or of the server, in OpenAI's form."""
-    message = client_text(error)
-    status = HTTPStatus.INTERNAL_SERVER_ERROR if error.status is Status.UNKNOWN else HTTPStatus(error.status.http)
-    return OpenAiError(message, status=status)
+    status = HTTPStatus.INTERNAL_SERVER_ERROR if error.status is Status.UNKNOWN else error.status.http
+    return OpenAiError(client_text(error), status=status)
 
 
 def unknown_model(name: str) -> OpenAiError:
     """Return the error of a request for a model that does not exist, or that this API cannot use."""
-    return OpenAiError(f"The model '{name}' does not exist", "model", status=_NOT_FOUND, code="model_not_found")
+    text = f"The model '{name}' does not exist"
+    return OpenAiError(text, "model", status=HTTPStatus.NOT_FOUND, code="model_not_found")
 
 
 def error_bytes(error: OpenAiError) -> bytes:

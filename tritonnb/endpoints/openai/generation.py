@@ -37,13 +37,8 @@ def generates(spec: ModelSpec) -> bool:
 
 def embeds(spec: ModelSpec) -> bool:
     """Return whether a model maps a string to a vector: one required input of strings, one output of real numbers."""
-    return _text_input(spec) is not None and vector_output(spec) is not None
-
-
-def vector_output(spec: ModelSpec) -> str | None:
-    """Return the name of the output that is a vector; None if there is not exactly one."""
-    names = [name for name, output in spec.outputs.items() if output.datatype in (FP16, FP32, FP64)]
-    return names[0] if len(names) == 1 and len(spec.outputs) == 1 else None
+    datatypes = [output.datatype for output in spec.outputs.values()]
+    return _text_input(spec) is not None and datatypes in ([FP16], [FP32], [FP64])
 
 
 def _text_input(spec: ModelSpec) -> TensorSpec | None:
@@ -109,7 +104,7 @@ def embedding_request(served: ServedModel, text: str, respond: Respond) -> Infer
         If the model does not return vectors.
     """
     tensor = _text_input(served.spec)
-    if tensor is None or vector_output(served.spec) is None:
+    if tensor is None or not embeds(served.spec):
         raise OpenAiError(
             f"model '{served.name}' expected to have one input of strings and one output of floating-point numbers",
             "model",

@@ -7,20 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.json_types import Json
+from tritonnb.core.suggestions import did_you_mean
 from tritonnb.core.version import VERSION
-from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.scale.endpoint_settings import EndpointSettings
-from tritonnb.scale.ray.options import DeploymentPlan, EngineSettings
-from tritonnb.server.options import StrPath
-from tritonnb.telemetry.log_settings import LogSettings
-from tritonnb.telemetry.trace_settings import TraceOptions
+from tritonnb.endpoints.endpoint_set import ListenOptions
+from tritonnb.runtime.options import EngineOptions, require_directories
+from tritonnb.scale.endpoint_settings import LISTEN_OPTIONS, EndpointSettings
+from tritonnb.server.options import StrPath, paths_of
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -56,15 +53,39 @@ def require_ray() -> None:
 #: The limit of requests that Ray sends to a replica at the same time. Ray's default of 5 would hide the load from our
 #: schedulers, which could not form larger batches.
 MAX_ONGOING_REQUESTS = 100_000
-#: The options that are groups, which a configuration file has as mappings.
-_GROUPS: Mapping[str, type] = {
-    "http": HttpOptions,
-    "grpc": GrpcOptions,
-    "metrics": MetricsOptions,
-    "openai": OpenAiOptions,
-    "trace": TraceOptions,
-    "log": LogSettings,
-}
+_MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
+_ENGINE_OPTIONS = {option.name for option in dataclasses.fields(EngineOptions)} - {"model_repositories"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The options of the engine of each replica of a group, and of its endpoints.
+
+    Attributes
+    ----------
+    repositories : tuple of str
+        Absolute paths, on every node.
+    options : mapping
+        Fields of `EngineOptions`.
+    endpoints : EndpointSettings
+    direct : bool
+        Whether a replica also listens on its own ports.
+    """
+
+    repositories: tuple[str, ...]
+    options: Mapping[str, Any]
+    endpoints: EndpointSettings
+    direct: bool
+
+    def engine_options(self) -> EngineOptions:
+        """Return the options of the engine.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one is invalid.
+        """
+        return EngineOptions(tuple(map(Path, self.repositories)), **self.options)
 
 
 def app(
@@ -141,9 +162,9 @@ def app(
     >>> serve.run(app("model_repository", replicas=2))  # doctest: +SKIP
     """
     endpoints = EndpointSettings.from_options(options, host=host, grpc_host=grpc_host, allow_metrics=allow_metrics)
-    plan = DeploymentPlan.from_options(model_repository, options, endpoints, models or {}, direct)
+    settings = _engine_settings(model_repository, options, endpoints, models or {}, direct)
     everything = {"replicas": replicas, "autoscaling": autoscaling, "ray_actor_options": ray_actor_options}
-    return _application(plan, everything, models or {}, ingress_replicas, retries)
+    return _application(settings, everything, models or {}, ingress_replicas, retries)
 
 
 def build(arguments: Mapping[str, Any]) -> Application:
@@ -160,60 +181,131 @@ def build(arguments: Mapping[str, Any]) -> Application:
 
 def _group(name: str, value: Any) -> Any:
     """Convert an option of a configuration file to the form that `app` takes."""
-    if name not in _GROUPS or not isinstance(value, Mapping):
+    defaults = EngineOptions() if name in _ENGINE_OPTIONS else ListenOptions()
+    group: Any = type(getattr(defaults, name, None))
+    if not dataclasses.is_dataclass(group) or not isinstance(value, Mapping):
         return value
-    members = {member.name for member in dataclasses.fields(_GROUPS[name])}
+    members = {member.name for member in dataclasses.fields(group)}
     for member in value:
         if member not in members:
             raise InvalidArgumentError(f"{name}: expected {', '.join(sorted(members))}, got '{member}'")
-    return _GROUPS[name](**{member: _tuples(setting) for member, setting in value.items()})
+    return group(**{member: _tuples(setting) for member, setting in value.items()})
 
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
+def _engine_settings(
+    model_repository: StrPath | Sequence[StrPath],
+    options: Mapping[str, Any],
+    endpoints: EndpointSettings,
+    models: Mapping[str, Mapping[str, Any]],
+    direct: bool,
+) -> EngineSettings:
+    """Return the settings of the replicas that serve the models without their own replicas.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is unknown, invalid, or not applied behind Ray Serve.
+    """
+    for name in options:
+        if name not in _ENGINE_OPTIONS | LISTEN_OPTIONS:
+            hint = did_you_mean(name, sorted(_ENGINE_OPTIONS | LISTEN_OPTIONS))
+            places = "tritonnb.scale.ray.app or tritonnb.Server"
+            raise InvalidArgumentError(f"expected options of {places}, got '{name}'{hint}")
+    repositories = paths_of(model_repository)
+    require_directories(repositories)
+    _check_models(models, repositories)
+    engine = {name: value for name, value in options.items() if name in _ENGINE_OPTIONS}
+    if engine.get("backend_directory") is not None:
+        engine["backend_directory"] = Path(engine["backend_directory"]).resolve()
+    if engine.get("allow_client_shm") and not direct:
+        raise InvalidArgumentError(
+            "allow_client_shm (--allow-client-shm) is not applied behind Ray Serve, whose replicas may be on other "
+            "machines: expected False, got True; send the tensors in the requests, or set direct=True"
+        )
+    paths = tuple(str(path.resolve()) for path in repositories)
+    settings = EngineSettings(paths, _with_models(engine, repositories, models), endpoints, direct)
+    settings.engine_options()  # checks them
+    return settings
+
+
+def model_names(repositories: Sequence[Path]) -> list[str]:
+    """Return the models in repositories, by name."""
+    return sorted({entry.name for path in repositories for entry in path.iterdir() if entry.is_dir()})
+
+
+def _check_models(placed: Mapping[str, Mapping[str, Any]], repositories: Sequence[Path]) -> None:
+    known = model_names(repositories)
+    for model, place in placed.items():
+        if model not in known:
+            raise InvalidArgumentError(f"models: expected models of the repository ({', '.join(known)}), got '{model}'")
+        for name in place:
+            if name not in _MODEL_OPTIONS:
+                raise InvalidArgumentError(
+                    f"models: expected {', '.join(_MODEL_OPTIONS)} for model '{model}', got '{name}'"
+                )
+
+
+def _with_models(options: Mapping[str, Any], repositories: Sequence[Path], placed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with the models that the default group loads."""
+    options = {"model_control_mode": "explicit", **options}
+    if options["model_control_mode"] != "explicit":
+        if placed:
+            raise InvalidArgumentError(
+                f"models: expected model_control_mode='explicit', got '{options['model_control_mode']}': replicas of "
+                "one model load that model only"
+            )
+        return options
+    chosen = options.get("load_models", ["*"])
+    names = model_names(repositories) if "*" in chosen else list(chosen)
+    return {**options, "load_models": [name for name in names if name not in placed]}
+
+
 def _application(
-    plan: DeploymentPlan,
+    settings: EngineSettings,
     everything: Mapping[str, Any],
     models: Mapping[str, Mapping[str, Any]],
     ingress_replicas: int,
     retries: int,
 ) -> Application:
-    """Return the deployments of a plan, with the default group and the models with their own replicas."""
+    """Return the deployments, with the default group and the models with their own replicas."""
     require_ray()
     from ray import serve
 
     from tritonnb.scale.ray import deployments
 
-    coordinator = _fixed(serve.deployment(name="coordinator", **_COORDINATOR)(deployments.CoordinatorDeployment)).bind()
+    exit_timeout = settings.engine_options().exit_timeout
+    coordinator = _fixed(
+        serve.deployment(name="coordinator", num_replicas=1, **_WITHOUT_MODELS)(deployments.CoordinatorDeployment)
+    ).bind()
 
-    def engine(name: str, settings: EngineSettings, place: Mapping[str, Any]) -> Any:
-        deployment = serve.deployment(name=name, **_engine_deployment(place, plan.exit_timeout))(
+    def engine(name: str, place: Mapping[str, Any], **other: Any) -> Any:
+        of_group = dataclasses.replace(settings, options={**settings.options, **other})
+        deployment = serve.deployment(name=name, **_engine_deployment(place, exit_timeout))(
             deployments.EngineDeployment
         )
-        return _fixed(deployment, dataclasses.asdict(settings)).bind(settings, coordinator)
+        return _fixed(deployment, dataclasses.asdict(of_group)).bind(of_group, coordinator)
 
-    default = engine("engine", plan.default, everything)
-    own = {model: engine(f"engine-{model}", plan.placed[model], place) for model, place in models.items()}
+    default = engine("engine", everything)
+    own = {model: engine(f"engine-{model}", place, load_models=[model]) for model, place in models.items()}
     ingress = serve.deployment(
         name="ingress",
         num_replicas=ingress_replicas,
-        max_ongoing_requests=MAX_ONGOING_REQUESTS,
-        graceful_shutdown_timeout_s=plan.exit_timeout,
-        ray_actor_options={"num_cpus": 0},
-        logging_config=_LOGGING,
+        graceful_shutdown_timeout_s=exit_timeout,
+        **_WITHOUT_MODELS,
     )(serve.ingress(deployments.http_application)(deployments.IngressDeployment))
-    application: Application = _fixed(ingress, sorted(own), retries, dataclasses.asdict(plan.endpoints)).bind(
-        default, own, coordinator, retries, plan.endpoints
+    application: Application = _fixed(ingress, sorted(own), retries, dataclasses.asdict(settings.endpoints)).bind(
+        default, own, coordinator, retries, settings.endpoints
     )
     return application
 
 
 #: Ray's log has a line for each request and each call between deployments, which costs more than the call.
 _LOGGING = {"enable_access_log": False}
-_COORDINATOR = {
-    "num_replicas": 1,
+_WITHOUT_MODELS: Json = {
     "max_ongoing_requests": MAX_ONGOING_REQUESTS,
     "ray_actor_options": {"num_cpus": 0},
     "logging_config": _LOGGING,

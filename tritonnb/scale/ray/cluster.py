@@ -8,13 +8,12 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
-from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, PortTakenError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, DEFAULT_PORTS, PortTakenError
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
-_PORTS_TRIED = 100
 #: Seconds that a cluster may take to accept a connection. Ray itself tries for some minutes.
 _CONNECT_S = 10.0
 _POLL_S = 0.1
@@ -116,14 +115,17 @@ def run(application: Application, name: str) -> None:
     Raises
     ------
     InternalError
-        If a deployment of it fails; with the reason.
+        If a deployment of it fails; with the last line of its message.
     """
     from ray import serve
 
     try:
         serve.run(application, name=name, route_prefix="/")
     except RuntimeError as error:
-        raise deployment_error(name, str(error)) from None
+        status: Any = serve.status().applications.get(name)
+        messages = [] if status is None else [deployment.message for deployment in status.deployments.values()]
+        reason = next(filter(None, messages), str(error)).strip().rpartition("\n")[2].strip()
+        raise InternalError(f"the application '{name}' could not be deployed: {reason}") from None
 
 
 def stop_serve(name: str, exit_timeout: float) -> None:
@@ -146,24 +148,9 @@ def stop_serve(name: str, exit_timeout: float) -> None:
     serve.shutdown()
 
 
-def deployment_error(name: str, text: str) -> TritonError:
-    """Return the error of an application that could not be deployed, with the messages of its deployments."""
-    from ray import serve
-
-    status: Any = serve.status().applications.get(name)
-    messages = [] if status is None else [deployment.message for deployment in status.deployments.values()]
-    reason = next((_last_line(message) for message in messages if message), _last_line(text))
-    return InternalError(f"the application '{name}' could not be deployed: {reason}")
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else text
-
-
 def free_port(service: str, host: str, port: int | None) -> int:
     """Return the port, if nothing listens on it; without one, the first free one from 8000 on; for 0 any free one."""
-    for candidate in range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else [port]:
+    for candidate in DEFAULT_PORTS if port is None else [port]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from tritonnb.endpoints.grpc.rpcs import HEALTH, RPCS, STREAM_INFER
-from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
-from tritonnb.scale.asgi import Receive, Scope, Send
+from tritonnb.core.errors import Status
+from tritonnb.endpoints.grpc.rpcs import NAMES, STREAM_INFER
+from tritonnb.endpoints.grpc.transport.grpcio_server import metadata_of, status_code
 from tritonnb.scale.coordinator import Coordinator, DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.grpc_ingress import GrpcIngress
-from tritonnb.scale.http_ingress import HttpIngress
-from tritonnb.scale.ray.options import EngineSettings
+from tritonnb.scale.http_ingress import HttpIngress, Receive, Scope, Send
+from tritonnb.scale.ray.application import EngineSettings
 from tritonnb.scale.ray.pool import NOT_MEANT, RayPool
 from tritonnb.scale.replica import Replica, RpcReply
 from tritonnb.telemetry.log_settings import write_log
@@ -53,7 +54,7 @@ class EngineDeployment:
         context = serve.get_replica_context()
         self._id = context.replica_id.unique_id
         self._group = context.deployment
-        self._node = settings.node_id()
+        self._node = str(ray.get_runtime_context().get_node_id())
         self._coordinator = coordinator
         options = settings.engine_options()
         if "log" in settings.options:
@@ -61,7 +62,7 @@ class EngineDeployment:
         self._replica = Replica(
             options,
             settings.endpoints,
-            direct_host=settings.direct_host() if settings.direct else "",
+            direct_host=str(ray.util.get_node_ip_address()) if settings.direct else "",
             name=self._id,
         )
         await self._replica.start()
@@ -112,11 +113,7 @@ class IngressDeployment:
         retries: int,
         settings: EndpointSettings,
     ) -> None:
-        def ask(method: str, *arguments: Any) -> Awaitable[Any]:
-            response: Awaitable[Any] = coordinator.ask.remote(method, *arguments)
-            return response
-
-        self._arguments = engine, placed, ask, retries, settings
+        self._arguments = engine, placed, coordinator, retries, settings
         self._made: tuple[HttpIngress, GrpcIngress] | None = None
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,25 +122,25 @@ class IngressDeployment:
 
     async def rpc(self, name: str, message: bytes, context: Any) -> Serialized:
         """Answer an RPC with one response."""
-        reply = await self._ingresses()[1].call(name, message, _metadata(context), context.peer())
+        reply = await self._ingresses()[1].call(name, message, metadata_of(context), context.peer())
         _set_status(reply, context)
         return Serialized(reply.message)
 
-    async def stream_rpc(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Serialized]:
-        """Answer a ``ModelStreamInfer``."""
-        async for reply in self._ingresses()[1].stream(messages, _metadata(context), context.peer()):
+    async def stream_rpc(self, request_stream: AsyncIterator[bytes], grpc_context: Any) -> AsyncIterator[Serialized]:
+        """Answer a ``ModelStreamInfer`` (Ray's interface)."""
+        async for reply in self._ingresses()[1].stream(request_stream, metadata_of(grpc_context), grpc_context.peer()):
             if reply.status:  # ends the stream; only an exception brings the status to Ray's proxy here
-                _set_status(reply, context)
+                _set_status(reply, grpc_context)
                 raise RpcError(reply.error)
             yield Serialized(reply.message)
 
     def _ingresses(self) -> tuple[HttpIngress, GrpcIngress]:
         if self._made is None:  # on the loop that runs requests
-            engine, placed, ask, retries, settings = self._arguments
+            engine, placed, coordinator, retries, settings = self._arguments
+            ask = coordinator.ask.remote
             groups = Groups(
                 Dispatcher(RayPool(engine), ask, retries),
                 {model: Dispatcher(RayPool(handle), ask, retries) for model, handle in placed.items()},
-                ask,
             )
             self._made = HttpIngress(groups, settings), GrpcIngress(groups, settings)
         return self._made
@@ -166,14 +163,9 @@ class RpcError(Exception):
 
 def _set_status(reply: RpcReply, context: Any) -> None:
     """Make an error the status of an RPC; Ray would log an exception with its traceback."""
-    error = reply.to_error()
-    if error is not None:
-        context.set_code(status_code(error.status))
-        context.set_details(error.message)
-
-
-def _metadata(context: Any) -> dict[str, str]:
-    return {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+    if reply.status:
+        context.set_code(status_code(Status[reply.status]))
+        context.set_details(reply.error)
 
 
 def _add_rpcs() -> None:
@@ -185,14 +177,8 @@ def _add_rpcs() -> None:
 
         return handle
 
-    async def stream(
-        self: IngressDeployment, request_stream: AsyncIterator[bytes], grpc_context: Any
-    ) -> AsyncIterator[Serialized]:
-        async for response in self.stream_rpc(request_stream, grpc_context):
-            yield response
-
-    for name in (*(rpc.name for rpc in RPCS.values()), HEALTH):
-        setattr(IngressDeployment, name, stream if name == STREAM_INFER else unary(name))
+    for name in NAMES.values():
+        setattr(IngressDeployment, name, IngressDeployment.stream_rpc if name == STREAM_INFER else unary(name))
 
 
 _add_rpcs()

@@ -51,12 +51,12 @@ class RayPool:
     async def wait_for(self, replica: str = "") -> bool:
         """Wait for a replica, by default any, to be available for some seconds; return whether it is."""
         if self._find_router() is None:  # Ray makes it for the first request
-            await self._handle.call.remote("", "live_sequences")
+            await self._handle.call.remote("", "query", "index", True)
         deadline = self._loop.time() + (_WAIT_S if replica else _RUNNING_WAIT_S)
         while not (replica in self.members().all if replica else self.members().running):
             router = self._find_router()
             remaining = deadline - self._loop.time()
-            if remaining <= 0 or (replica and router is not None and router.is_gone(replica)):
+            if remaining <= 0 or (replica and router is not None and replica in router.gone):
                 return False
             self._changed.clear()
             try:

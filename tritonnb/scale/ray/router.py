@@ -22,31 +22,29 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
 
     Ray stops a replica only when it has no requests in progress. A draining replica is kept here until its process
     ends, so that the requests of its sequences still reach it.
+
+    Attributes
+    ----------
+    members : Members
+        The replicas; may be read on any thread.
+    gone : set of str
+        The replicas that were here, and whose processes have ended.
     """
 
     def initialize_state(self, **options: Any) -> None:
         """Register the router (Ray's interface)."""
-        self._members = Members()
-        self._gone: set[str] = set()
+        self.members = Members()
+        self.gone: set[str] = set()
         #: Called with the ID of a replica that is to go, on the router's thread.
         self.on_leaving: Callable[[str], object] = lambda replica: None
         self.on_change: Callable[[], object] = lambda: None
         registry.ROUTERS[self._deployment_id.app_name, self._deployment_id.name] = self
 
-    @property
-    def members(self) -> Members:
-        """The replicas; may be read on any thread."""
-        return self._members
-
-    def is_gone(self, replica: str) -> bool:
-        """Return whether a replica was here, and its process has ended."""
-        return replica in self._gone
-
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Update the running replicas (Ray's interface); those that no longer run are kept."""
         running = {_id(replica): replica for replica in replicas}
-        leaving = {name: old for name, old in self._known().items() if name not in running}
-        new = leaving.keys() - self._members.draining
+        leaving = {_id(old): old for old in self._replicas.values() if _id(old) not in running}
+        new = leaving.keys() - self.members.draining
         super().update_replicas([*replicas, *leaving.values()])
         self._set_members(Members(frozenset(running), frozenset(leaving)))
         for name in new:
@@ -59,8 +57,8 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
 
     def remove(self, name: str) -> None:
         """Remove a replica whose process has ended."""
-        self._gone.add(name)
-        members = self._members
+        self.gone.add(name)
+        members = self.members
         self._set_members(Members(members.running - {name}, members.draining - {name}))
 
     async def _choose_replica_for_request(
@@ -89,16 +87,13 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
             if named:
                 return [named]
             # Any other replica answers that it is not meant; raising an exception here would stop the router's task.
-        running = [replica for replica in candidate_replicas if _id(replica) in self._members.running]
+        running = [replica for replica in candidate_replicas if _id(replica) in self.members.running]
         candidates = running or candidate_replicas
         return [random.sample(candidates, min(2, len(candidates)))]
 
-    def _known(self) -> dict[str, RunningReplica]:
-        return {_id(replica): replica for replica in self._replicas.values()}
-
     def _set_members(self, members: Members) -> None:
-        if members != self._members:
-            self._members = members
+        if members != self.members:
+            self.members = members
             self.on_change()
 
 

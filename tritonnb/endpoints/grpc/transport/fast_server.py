@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import quote_from_bytes
 
-from google.protobuf.message import Message
-
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.busy_poll import BusyPoller
@@ -26,8 +24,7 @@ from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Serialized
-from tritonnb.endpoints.grpc.stream import InferStream
+from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER, Serialized
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
@@ -58,7 +55,6 @@ class Http2Server:
         self.rpcs = rpcs
         self.connections: set[Http2Connection] = set()
         self.stopping = False
-        self.streams: set[InferStream] = set()
         self._reuse_port = options.reuse_port
         self.compress = options.infer_response_compression_level != "none"
 
@@ -79,7 +75,7 @@ class Http2Server:
         """Accept no more requests; those in progress have ``drain`` seconds."""
         self.stopping = True
         self._server.close()
-        for stream in self.streams:
+        for stream in self.rpcs.streams:
             stream.finish()
         for connection in self.connections:
             connection.go_away()
@@ -87,23 +83,17 @@ class Http2Server:
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> _Call:
         """Make the call of a new stream."""
-        path = headers.get(":path", "")
-        rpc = RPCS.get(path)
-        kind = _Call
-        if rpc is not None and rpc.name == INFER:
-            kind = _Infer
-        elif rpc is not None and rpc.name == STREAM_INFER:
-            kind = _StreamInfer
-        return kind(self, connection, stream, headers, rpc)
+        name = NAMES.get(headers.get(":path", ""), "")
+        return _KINDS.get(name, _Call)(self, connection, stream, headers, name)
 
 
 class _Call:
     """One RPC; this class handles those with one request and one response."""
 
-    _streaming = False
+    _streaming = _compresses = False
 
     def __init__(
-        self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, rpc: Rpc | None
+        self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, name: str
     ) -> None:
         self.stream = stream
         self.window = self.received = 0
@@ -113,7 +103,7 @@ class _Call:
         self._server = server
         self._connection = connection
         self._headers = headers
-        self._rpc = rpc
+        self._name = name  # of the RPC; empty if there is none at the path
         self._buffer = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -129,7 +119,7 @@ class _Call:
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             self._over = True
             self._connection.send(self, b"", (), _NOT_GRPC)
-        elif self._rpc is None and headers[":path"] != HEALTH_PATH:
+        elif not self._name:
             self._finish(UNIMPLEMENTED)
         elif "grpc-timeout" in headers:
             timeout = _TIMEOUT.fullmatch(headers["grpc-timeout"])
@@ -208,14 +198,11 @@ class _Call:
             self.cancelled()
 
     def _run(self, message: Serialized) -> None:
-        request = message if self._rpc is None else self._rpc.read(message)
-        self._task = self._server.loop.create_task(self._call(request))
+        self._task = self._server.loop.create_task(self._call(message))
 
-    async def _call(self, request: Message | Serialized) -> None:
-        name = HEALTH if self._rpc is None else self._rpc.name
+    async def _call(self, message: Serialized) -> None:
         try:
-            response = await self._server.rpcs.call(name, request, self._metadata())
-            self._respond([response if isinstance(response, bytes) else response.SerializeToString()])
+            self._respond([await self._server.rpcs.call(self._name, message, self._metadata())])
         except Exception as error:
             self._fail(as_triton_error(error))
 
@@ -236,14 +223,10 @@ class _Call:
 
     def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Return the header block of the response, and the message with its prefix."""
-        if self._wants_gzip:
+        if self._compresses and self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", ""):
             compressed = compress(b"".join(message), "gzip", 1)
             return _HEAD_GZIP, [_PREFIX.pack(1, len(compressed)), compressed]
         return _HEAD, [_PREFIX.pack(0, sum(map(len, message))), *message]
-
-    @property
-    def _wants_gzip(self) -> bool:
-        return False
 
     def _fail(self, error: TritonError) -> None:
         self._finish(error.status.grpc, client_text(error))
@@ -271,6 +254,7 @@ class _Call:
 class _Infer(_Call):
     """``ModelInfer``: needs no task, the response is sent by the model's callback."""
 
+    _compresses = True
     _inference: Inference | None = None
 
     def _run(self, message: Serialized) -> None:
@@ -289,10 +273,6 @@ class _Infer(_Call):
         else:
             self._respond(message)
         inference.sent(final=True)
-
-    @property
-    def _wants_gzip(self) -> bool:
-        return self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", "")
 
     def cancelled(self) -> None:
         """Called when the client has cancelled the call or disconnected."""
@@ -334,15 +314,9 @@ class _StreamInfer(_Infer):
 
     async def _run_stream(self) -> None:
         try:
-            stream = self._server.rpcs.stream(self._messages_received(), self._metadata())
-        except TritonError as error:
-            self._fail(error)
-            return
-        self._server.streams.add(stream)
-        try:
-            async with aclosing(stream.responses()) as responses:
+            async with aclosing(self._server.rpcs.stream(self._messages_received(), self._metadata())) as responses:
                 async for message in responses:
-                    await self._send(message.SerializeToString())
+                    await self._send(message)
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
@@ -350,8 +324,6 @@ class _StreamInfer(_Infer):
                 self._head_sent = True
                 self._connection.send(self, _HEAD, (), None)
             self._finish(OK)
-        finally:
-            self._server.streams.discard(stream)
 
     async def _send(self, message: bytes) -> None:
         head, body = self._framed([message])
@@ -360,6 +332,10 @@ class _StreamInfer(_Infer):
         self._head_sent = True
         if self.outgoing:
             await self._drained.wait()
+
+
+#: By name of the RPC; all others have one request and one response.
+_KINDS = {INFER: _Infer, STREAM_INFER: _StreamInfer}
 
 
 def _decompress(message: Serialized, encoding: str) -> bytes:

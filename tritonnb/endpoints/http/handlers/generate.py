@@ -25,7 +25,6 @@ from tritonnb.endpoints.http.infer_response import write_parameter
 from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
 from tritonnb.endpoints.request_rules import version_number
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
-from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_model import ServedModel
 
 _ID = "id"
@@ -169,14 +168,7 @@ def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class GenerateHandler(InferenceHandler):
-    """``/v2/models/M[/versions/V]/generate`` and ``.../generate_stream``."""
-
-    def initialize(  # type: ignore[override]
-        self, engine: Engine, max_input_size: int, streaming: bool
-    ) -> None:
-        """Store the arguments of the route (Tornado's interface)."""
-        super().initialize(engine, max_input_size)
-        self._streaming = streaming
+    """``/v2/models/M[/versions/V]/generate``."""
 
     async def post(self, model: str, version: str | None = None) -> None:
         """Run an inference; the status is that of the first response."""
@@ -189,7 +181,7 @@ class GenerateHandler(InferenceHandler):
             raise
         self.submit(pending, lambda: trace)
         try:
-            await (self._stream(pending) if self._streaming else self._respond_once(pending))
+            await self._respond(pending)
         except StreamClosedError:  # the client has disconnected, which may not have been reported yet
             self.on_connection_close()
 
@@ -198,7 +190,7 @@ class GenerateHandler(InferenceHandler):
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
         return read_generate_request(served.spec, served.version, self.request.body, self.max_input_size, respond)
 
-    async def _respond_once(self, pending: PendingRequests) -> None:
+    async def _respond(self, pending: PendingRequests) -> None:
         responses = [response async for _, response in pending.responses() if not response.empty]
         if responses and responses[0].error is not None:
             raise responses[0].error.fresh()
@@ -208,7 +200,11 @@ class GenerateHandler(InferenceHandler):
             self.write(write_generate_response(pending.requests[0], responses[0]))
         await self.flush()  # chunked, as on Triton
 
-    async def _stream(self, pending: PendingRequests) -> None:
+
+class GenerateStreamHandler(GenerateHandler):
+    """``/v2/models/M[/versions/V]/generate_stream``."""
+
+    async def _respond(self, pending: PendingRequests) -> None:
         self.set_header("Content-Type", _EVENTS)
         begun = False
         async for _, response in pending.responses():

@@ -16,19 +16,15 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange, MessageDelegate
-from tritonnb.endpoints.http.transport.request_parser import (
-    DelegateError,
-    Head,
-    HeadCache,
-    MalformedRequestError,
-    RequestParser,
-)
+from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange
+from tritonnb.endpoints.http.transport.request_parser import DelegateError, Head, MalformedRequestError, RequestParser
+
+if TYPE_CHECKING:
+    from tritonnb.endpoints.http.transport.server import HttpServer
 
 #: The number of pending requests of one connection at which reading pauses.
 _MAX_PIPELINED = 32
@@ -54,39 +50,14 @@ _TOO_MANY_CHUNKS = _refusal(
 )
 
 
-class ServerDelegate(Protocol):
-    """The receiver of the requests of a server: Tornado's ``HTTPServerConnectionDelegate``."""
-
-    def start_request(self, server_conn: object, request_conn: Any, /) -> MessageDelegate:
-        """Make the delegate of a new request."""
-
-
-class ConnectionOwner(Protocol):
-    """The server of a connection."""
-
-    @property
-    def delegate(self) -> ServerDelegate:
-        """The receiver of the requests."""
-
-    heads: HeadCache
-    max_body_size: int
-    connections: set[Http1Connection]
-    loop: asyncio.AbstractEventLoop
-    written: asyncio.Future[None]
-    busy_poller: BusyPoller
-
-    def body_protocol(self, connection: Http1Connection) -> asyncio.BufferedProtocol:
-        """Make the protocol that reads a body into the memory that the connection provides."""
-
-
 class Http1Connection:
     """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
-    def __init__(self, server: ConnectionOwner) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self.context = Context("")
         self._server = server
         # What each message needs is kept here: `server` is not compiled, so its attributes are slow.
-        self._delegate = server.delegate
+        self._start_request = server.start_request
         self._time = server.loop.time
         self._connections = server.connections
         self._busy_poller = server.busy_poller
@@ -218,7 +189,7 @@ class Http1Connection:
             exchange.expects_continue = True
             if len(self._exchanges) == 1:
                 self._transport.write(_CONTINUE)
-        exchange.delegate = self._delegate.start_request(self, exchange)
+        exchange.delegate = self._start_request(exchange)
         exchange.delegate.headers_received(head.line, head.headers)
         if head.length >= LARGE_BODY and exchange.on_body is not None:
             exchange.body = Body(head.length)

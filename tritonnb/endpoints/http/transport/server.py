@@ -1,20 +1,22 @@
 """The HTTP/1.1 server of all endpoints, on httptools.
 
-It drives Tornado's ``HTTPServerConnectionDelegate`` and ``HTTPMessageDelegate``, so that a ``tornado.web.Application``
-runs on it behind an `ApplicationDelegate`. Beyond Tornado's ``HTTPConnection``, an exchange has ``respond``, which
-sends a complete response with one write.
+It passes requests to Tornado's ``HTTPMessageDelegate``, so that a ``tornado.web.Application`` runs on it with
+`application_delegate`. Beyond Tornado's ``HTTPConnection``, an exchange has ``respond``, which sends a complete
+response with one write.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
 
 from tornado import httputil, web
 
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.endpoint import close_connections, listen
-from tritonnb.endpoints.http.transport.connection import Http1Connection, ServerDelegate
+from tritonnb.endpoints.http.transport.connection import Http1Connection
+from tritonnb.endpoints.http.transport.exchange import Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
 
 #: Seconds that a client has to send the head of a request.
@@ -23,20 +25,13 @@ HEAD_TIMEOUT = 60.0
 _SWEEP = 10.0
 
 
-class ApplicationDelegate(httputil.HTTPServerConnectionDelegate):
-    """A delegate that passes requests to an application in the form that Tornado requires.
+#: Makes the delegate of a new request.
+StartRequest: TypeAlias = Callable[[Exchange], MessageDelegate]
 
-    Parameters
-    ----------
-    application : tornado.web.Application
-    """
 
-    def __init__(self, application: web.Application) -> None:
-        self._application = application
-
-    def start_request(self, server_conn: object, request_conn: Any) -> Any:
-        """Make the delegate of a new request (Tornado's interface)."""
-        return _Message(self._application.start_request(server_conn, request_conn))
+def application_delegate(application: web.Application) -> StartRequest:
+    """Return a function whose delegates pass requests to an application in the form that Tornado requires."""
+    return lambda exchange: _Message(application.start_request(None, cast(httputil.HTTPConnection, exchange)))
 
 
 class _Message(httputil.HTTPMessageDelegate):
@@ -90,11 +85,12 @@ class BodyProtocol(asyncio.BufferedProtocol):
 
 
 class HttpServer:
-    """A server that passes every request to a delegate.
+    """A server that passes every request to its delegate.
 
     Parameters
     ----------
-    delegate : tornado.httputil.HTTPServerConnectionDelegate
+    start_request : callable
+        Makes the delegate of a new request.
     max_body_size : int
         Bytes of a request body that are accepted.
     idle_timeout : float, optional
@@ -105,13 +101,13 @@ class HttpServer:
 
     def __init__(
         self,
-        delegate: httputil.HTTPServerConnectionDelegate,
+        start_request: StartRequest,
         *,
         max_body_size: int,
         idle_timeout: float = 3600.0,
         reuse_port: bool = False,
     ) -> None:
-        self.delegate: ServerDelegate = delegate
+        self.start_request = start_request
         self.heads = HeadCache()
         self.max_body_size = max_body_size
         self.connections: set[Http1Connection] = set()
