@@ -11,6 +11,7 @@ from struct import Struct
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
@@ -187,9 +188,7 @@ class Simulation:
 
     Parameters
     ----------
-    model : str
-    max_rows : int
-        The ``max_batch_size``.
+    config : ModelConfig
     instances : list of str
         The names of the instances of each replica.
     schedulers : sequence of Scheduler
@@ -198,8 +197,6 @@ class Simulation:
         The time in ns of an execution: takes its rows, when it begins, and how many instances are busy with it.
     first_step_ns : int
         What the first step of each request adds to it.
-    iterative : bool
-        Whether the model executes its requests step by step.
     route : callable
         Chooses one of several replicas.
     columns : Columns or None
@@ -208,23 +205,21 @@ class Simulation:
 
     def __init__(
         self,
-        model: str,
-        max_rows: int,
+        config: pb.ModelConfig,
         instances: list[str],
         schedulers: Sequence[Scheduler],
         times: Callable[[int, int, int], int],
         first_step_ns: int,
-        iterative: bool,
         route: RouterFunction,
         columns: Columns | None,
     ) -> None:
-        self.model = model
+        self.model: str = config.name
         self.times = times
         self.first_step_ns = first_step_ns
-        self.iterative = iterative
+        self.iterative: bool = config.sequence_batching.iterative_sequence
         self.columns = columns
         self.clock = VirtualClock(self._next_arrives)
-        self._max_rows = max_rows
+        self._max_rows: int = config.max_batch_size
         self._instances = instances
         self._serial = 0
         self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
