@@ -20,7 +20,8 @@ from tritonnb.remote.check import findings, put_back
 from tritonnb.remote.config import ChangedConfigs
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.replicas import replicas_of, statistics_by_replica
-from tritonnb.remote.text import CLOSED, remote_text
+from tritonnb.remote.text import CLOSED, findings_of
+from tritonnb.server.index_text import state_text
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 
@@ -334,7 +335,17 @@ class Remote(NamedModels):
             raise UnavailableError(f"{self.url}: {CLOSED}")
 
     def __repr__(self) -> str:
-        return remote_text(self)
+        if not self.alive:
+            return f"<Remote {self.url}: {CLOSED}>"
+        try:
+            metadata, index = self.metadata(), self.index()
+        except TritonError as error:
+            return f"<Remote {self.url}: {error}>"
+        lines = [f"{metadata['name']} {metadata['version']} at {self.url}"]
+        for entry in index:
+            state = state_text(entry) if "state" in entry else "not loaded"
+            lines.append(f"  {entry['name']} {entry.get('version', '')}  {state}".rstrip())
+        return "\n".join([*lines, *(f"  ! {text}" for text in findings_of(self))])
 
 
 def _labels(labels: Mapping[str, str]) -> str:

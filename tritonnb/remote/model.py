@@ -11,12 +11,14 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import Outputs, request_of_call
 from tritonnb.client.model import ModelViews
 from tritonnb.core.accessors import extensible
+from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.remote.config import RemoteConfig, checked_config
-from tritonnb.remote.text import remote_model_text
+from tritonnb.remote.text import not_ready_text
+from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
@@ -168,4 +170,10 @@ class RemoteModelHandle(ModelViews):
         return checked_config(config, self.running_config())
 
     def __repr__(self) -> str:
-        return remote_model_text(self)
+        title = f"model '{self.name}' at {self._remote.url}"
+        try:
+            stats, config = self.stats(), self.running_config()
+        except TritonError as error:
+            return f"{title}: {not_ready_text(self, error)}"
+        counts = f"{stats['inference_count']} rows in {stats['execution_count']} executions"
+        return f"{title} (version {stats['version']})\n  {describe_scheduling(config)}\n  {counts}"
