@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from weakref import WeakSet
 
-from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
 from tritonnb.recording.recording import Recording
@@ -113,18 +112,42 @@ def record(
         _warn_of_crash(remote)
     addresses = [remote.address_of(name) for name in names]
     warn_of(remote.url, find_tracing(server, addresses))
-    recorded = _record_traced(
-        server,
-        names,
-        notes=[finding.text for finding in find_configs(addresses)],
-        trace_file=trace_file,
-        receiver=receiver,
-        trace_rate=trace_rate,
-        trace_count=trace_count,
-        rows=rows,
-        timeout_s=timeout,
-    )
-    return ShortTracebacks(recorded)
+    notes = [finding.text for finding in find_configs(addresses)]
+
+    @contextmanager
+    def recorded() -> Iterator[Recording]:
+        if rows and receiver is not None:
+            raise InvalidArgumentError(
+                "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record "
+                "the trace files of a server in the trace mode triton"
+            )
+        if not names:
+            raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
+        require_positive(trace_rate=trace_rate, trace_count=trace_count)
+        configs = configs_with_steps(server, names)
+        levels = ["TIMESTAMPS", "TENSORS"] if rows else ["TIMESTAMPS"]
+        changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
+        if receiver is None:
+            changes["log_frequency"] = _LOG_FREQUENCY
+        end_recordings(server, names)
+        before = server.statistics()
+        recording = Recording()
+        with closing(trace_reader(server.url, server.trace_settings(), trace_file, receiver)) as reader:
+            with changed_settings(server, names, changes):
+                yield recording
+                counts = _completed(server.statistics(), before, names)
+            expected = sum(min(count // trace_rate, trace_count) for count in counts.values())
+            requests = _wait(reader.collect, names, expected, timeout)
+            if expected and not any(request.model in names for request in requests):
+                counted = pluralize(sum(counts.values()), "request")
+                raise UnavailableError(f"record: {server.url} counted {counted}, and {reader.explain_nothing()}")
+            rows_by_version = counted_rows(server.statistics(), before)  # of all traced requests: they have completed
+        said = [*notes, *_missing(requests, names, expected), *_limited(counts, trace_rate * trace_count)]
+        full = recording_of(requests, configs, trace_rate, said, rows_by_version)
+        recording.source = full.source
+        recording.fill(full.events, full.configs)
+
+    return ShortTracebacks(recorded())
 
 
 def _warn_of_crash(remote: Remote) -> None:
@@ -133,52 +156,6 @@ def _warn_of_crash(remote: Remote) -> None:
     if remote.metadata().get("version", "").startswith("2.51"):
         _warned.add(remote)
         warn(_CRASH_WARNING)
-
-
-@contextmanager
-def _record_traced(
-    server: V2Client,
-    models: Sequence[str],
-    *,
-    trace_file: str | os.PathLike[str] | None,
-    receiver: OtlpReceiver | None,
-    trace_rate: int,
-    trace_count: int,
-    rows: bool,
-    timeout_s: float,
-    notes: Sequence[str],
-) -> Iterator[Recording]:
-    """Record models of a server by its traces. ``notes`` are added to the recording's notes on its trace."""
-    if rows and receiver is not None:
-        raise InvalidArgumentError(
-            "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record the "
-            "trace files of a server in the trace mode triton"
-        )
-    if not models:
-        raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
-    require_positive(trace_rate=trace_rate, trace_count=trace_count)
-    configs = configs_with_steps(server, models)
-    levels = ["TIMESTAMPS", "TENSORS"] if rows else ["TIMESTAMPS"]
-    changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
-    if receiver is None:
-        changes["log_frequency"] = _LOG_FREQUENCY
-    end_recordings(server, models)
-    before = server.statistics()
-    recording = Recording()
-    with closing(trace_reader(server.url, server.trace_settings(), trace_file, receiver)) as reader:
-        with changed_settings(server, models, changes):
-            yield recording
-            counts = _completed(server.statistics(), before, models)
-        expected = sum(min(count // trace_rate, trace_count) for count in counts.values())
-        requests = _wait(reader.collect, models, expected, timeout_s)
-        if expected and not any(request.model in models for request in requests):
-            counted = pluralize(sum(counts.values()), "request")
-            raise UnavailableError(f"record: {server.url} counted {counted}, and {reader.explain_nothing()}")
-        rows_by_version = counted_rows(server.statistics(), before)  # of all traced requests: they have completed
-    said = [*notes, *_missing(requests, models, expected), *_limited(counts, trace_rate * trace_count)]
-    full = recording_of(requests, configs, trace_rate, said, rows_by_version)
-    recording.source = full.source
-    recording.fill(full.events, full.configs)
 
 
 def _completed(
