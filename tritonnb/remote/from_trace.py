@@ -16,7 +16,7 @@ from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
-from tritonnb.remote.replay import TraceReplay
+from tritonnb.remote.replay import TraceReplay, longest_difference
 from tritonnb.remote.trace_events import CountedRows, ModelVersion, TracedModel, events_of, models_of
 from tritonnb.remote.trace_file import content_of, read_entries, requests_of, series_of
 from tritonnb.remote.traced_request import TracedRequest
@@ -304,16 +304,15 @@ def infer_reasons(model: TracedModel, notes: list[str]) -> Agreement:
         return Agreement(0, 0, model.unknown)
     if not model.batches:
         return Agreement(0, 0)
-    result = TraceReplay(model, config).run()
-    model.reasons = result.reasons
-    if differs := result.longest_difference:
+    model.reasons, agreement = TraceReplay(model, config).run()
+    if differs := longest_difference(model.reasons):
         origin_ns = min(request.queued_ns for request in model.requests)
         begin, end = ((model.batches[index].start_ns - origin_ns) / 1e6 for index in (differs[0], differs[-1]))
         notes.append(
             f"model '{model.name}': batches {differs[0] + 1} to {differs[-1] + 1} ({begin:.0f} to {end:.0f} ms) were "
             "sent under another configuration, as it seems; between(start_ms, end_ms) cuts a recording"
         )
-    return result.agreement
+    return agreement
 
 
 def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
