@@ -240,19 +240,11 @@ def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Ev
     sent_ns = batch.start_ns if batch.sent_ns is None else batch.sent_ns
     depth = model.queue_depth(sent_ns)
     yield BatchSent(sent_ns, *key, reason.rule, depth, members, None, reason.facts)
-    executed = tuple(
-        [
-            (
-                model.serials[request.key],
-                model.rows[request.key],
-                request.received_ns,
-                min(request.queued_ns, start_ns),
-                "",
-            )
-            for request in batch.requests
-        ]
-    )
-    yield BatchExecuted(end_ns, *key, start_ns, inputs_ns, outputs_ns, end_ns, executed)
+    executed = [
+        (serial, rows, request.received_ns, min(request.queued_ns, start_ns), "")
+        for serial, rows, request in zip(members, sizes, batch.requests, strict=True)
+    ]
+    yield BatchExecuted(end_ns, *key, start_ns, inputs_ns, outputs_ns, end_ns, tuple(executed))
 
 
 def _left_ns(request: TracedRequest) -> int:
