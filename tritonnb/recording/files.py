@@ -6,11 +6,10 @@ text, and what is known about the trace from which it was made. Every other line
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -48,10 +47,10 @@ def write(
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
         texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
-        origin = {} if source is None else {"trace": source.to_dict()}
+        origin = {} if source is None else {"trace": asdict(source)}
         print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated} | origin), file=file)
         for event in events:
-            print(json.dumps({"event": type(event).__name__} | dataclasses.asdict(event)), file=file)
+            print(json.dumps({"event": type(event).__name__} | asdict(event)), file=file)
     partial.replace(target)
 
 
