@@ -19,7 +19,7 @@ from tritonnb.profile import trial
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import AnyModel, config_of, find_model
 from tritonnb.profile.running_sweep import Grid, RunTrial, Sweep, SweepPlan
-from tritonnb.profile.service_times import Measurement, measure_for
+from tritonnb.profile.service_times import Measurement, Meter, measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by
 from tritonnb.profile.trial import MeasuredService, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
@@ -164,7 +164,8 @@ def sweep(
     @cache
     def measured(stopping: Event) -> Measurement:
         request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
-        return measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
+        meter = Meter(target, rows or 1, request_options, stopping)
+        return measure_for(meter, [config for _, config in grid])
 
     def rank(tried: Sequence[Trial], stopping: Event) -> list[Trial]:
         """Predict the other configurations from recordings of those that were tried; the best first."""
