@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -92,11 +93,21 @@ def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
     InvalidArgumentError
         If it is of another number of models, or lacks the configuration.
     """
-    models = {event.model for event in rec.arrived.values()}
-    if len(models) != 1:
-        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
-        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
-    name = models.pop()
+    name = only_model({event.model for event in rec.arrived.values()}, purpose)
     if name not in rec.configs:
         raise InvalidArgumentError(f"{purpose} expected the configuration of model '{name}', got none: give config=")
     return rec.configs[name]
+
+
+def only_model(models: Set[str], purpose: str) -> str:
+    """Return the only one of the models in a recording.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is another number of them.
+    """
+    if len(models) != 1:
+        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
+    return next(iter(models))
