@@ -110,7 +110,7 @@ class Recording(RecordedEvents):
         ----------
         path : path
         """
-        files.write(path, self.events, self.configs, self.simulated, self.source)
+        files.write(path, self)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the recording as a trace for https://ui.perfetto.dev.
