@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from weakref import WeakSet
 
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.check import find_configs, find_tracing, warn_of
 from tritonnb.remote.connection import Remote
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.replicas import configs_with_steps, is_deployment, record_replicas
+from tritonnb.remote.replicas import configs_with_steps, record_replicas
 from tritonnb.remote.trace_events import counted_rows
 from tritonnb.remote.trace_readers import trace_reader
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
@@ -105,7 +105,7 @@ def record(
     """
     server = remote.server
     names = [models] if isinstance(models, str) else list(remote) if models is None else list(models)
-    if trace_file is None and receiver is None and is_deployment(server):
+    if trace_file is None and receiver is None and _is_deployment(remote):
         return ShortTracebacks(record_replicas(server, names))
     remote.require_extension("trace")
     if receiver is None and trace_rate == 1:
@@ -148,6 +148,15 @@ def record(
         recording.fill(full.events, full.configs)
 
     return ShortTracebacks(recorded())
+
+
+def _is_deployment(remote: Remote) -> bool:
+    """Return whether a server is a deployment of replicas; over gRPC that is not known."""
+    try:
+        remote.replicas()
+    except TritonError:
+        return False
+    return True
 
 
 def _warn_of_crash(remote: Remote) -> None:
