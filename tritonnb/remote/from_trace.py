@@ -22,6 +22,7 @@ from tritonnb.remote.trace_file import content_of, read_entries, requests_of, se
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.trace_entry import TraceEntry
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -264,12 +265,10 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
         yield f"model '{model.name}': priorities are not in a trace"
     yield f"model '{model.name}': the names of instances are made up, since a trace has none"
     yield from _note_on_rows(model)
-    configured = 0 if config is None else sum(max(1, group.count) for group in config.instance_group) or 1
-    if (
-        config is not None
-        and len(model.instances) > configured
-        and not any(group.gpus for group in config.instance_group)
-    ):
+    if config is None or any(group.gpus for group in config.instance_group):
+        return
+    configured = instance_count(config)
+    if len(model.instances) > configured:
         yield (
             f"model '{model.name}': {len(model.instances)} batches ran at the same time, and the configuration has "
             f"{pluralize(configured, 'instance')}"
