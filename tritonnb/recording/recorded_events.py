@@ -17,7 +17,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
 from tritonnb.recording.generations import Generation, generations_of
 from tritonnb.recording.learned_times import LearnedTimes, executions_of
-from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
+from tritonnb.recording.sequences import SlotHistory, SlotOccupancy, slot_count
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.replicas import instance_on, replica_of
@@ -96,8 +96,11 @@ class RecordedEvents:
 
     @cached_property
     def slot_occupancy(self) -> list[SlotOccupancy]:
-        """The sequence in each batch slot over time; empty without a stateful model."""
-        return slot_occupancy_of(batches_of(self.events), self.configs, self.span_ns[1])
+        """The sequence in each batch slot over time, ordered by their assignment; empty without a stateful model."""
+        history = SlotHistory(self.configs)
+        for batch, requests in sorted(batches_of(self.events), key=lambda pair: (pair[0].sent_ns, pair[0].number)):
+            history.add_batch(batch, requests)
+        return history.occupancies(self.span_ns[1])  # later idle timeouts are not part of the recording
 
     @cached_property
     def ensemble_requests(self) -> list[EnsembleRequest]:

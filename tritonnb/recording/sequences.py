@@ -127,25 +127,6 @@ class SlotHistory:
                 del occupancy.requests[:-1]
 
 
-def slot_occupancy_of(
-    executed: Iterable[tuple[Batch, list[RequestRecord]]], configs: Mapping[str, pb.ModelConfig], until_ns: int
-) -> list[SlotOccupancy]:
-    """Return the slot occupancies of a recording, ordered by their assignment.
-
-    Parameters
-    ----------
-    executed : iterable of (Batch, list of RequestRecord)
-        Batches of a recording with their requests.
-    configs : mapping of str to ModelConfig
-    until_ns : int
-        End of the recording; later idle timeouts are not part of it.
-    """
-    history = SlotHistory(configs)
-    for batch, requests in sorted(executed, key=lambda pair: (pair[0].sent_ns, pair[0].number)):
-        history.add_batch(batch, requests)
-    return history.occupancies(until_ns)
-
-
 def slot_count(config: pb.ModelConfig) -> int:
     """Return the number of batch slots of each instance."""
     return sequence_batcher_settings(config, {}).strategy.slot_count
