@@ -166,8 +166,7 @@ class Sweep:
         ax : matplotlib.axes.Axes, optional
             To draw into.
         """
-        figure: Figure = self.wait().plot(ax)
-        return figure
+        return self.wait().plot(ax)
 
     def plot_pareto(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_pareto`, after waiting for the end.
@@ -177,8 +176,7 @@ class Sweep:
         ax : matplotlib.axes.Axes, optional
             To draw into.
         """
-        figure: Figure = self.wait().plot_pareto(ax)
-        return figure
+        return self.wait().plot_pareto(ax)
 
     def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_throughput_latency`, after waiting for the end.
@@ -200,8 +198,7 @@ class Sweep:
         >>> len(figure.axes)
         1
         """
-        figure: Figure = self.wait().plot_throughput_latency(ax)
-        return figure
+        return self.wait().plot_throughput_latency(ax)
 
     def apply(self) -> str:
         """`SweepResult.apply`, after waiting for the end.

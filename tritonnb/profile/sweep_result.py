@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 
 @extensible
@@ -78,9 +79,9 @@ class SweepResult:
     'perf_analyzer -m double -u triton:8000 -i http -b 1'
     """
 
-    plot: ClassVar[Callable[..., Any]]
-    plot_pareto: ClassVar[Callable[..., Any]]
-    plot_throughput_latency: ClassVar[Callable[..., Any]]
+    plot: ClassVar[Callable[..., Figure]]
+    plot_pareto: ClassVar[Callable[..., Figure]]
+    plot_throughput_latency: ClassVar[Callable[..., Figure]]
 
     model: ModelHandle | ModelAddress
     running: Trial
