@@ -44,9 +44,9 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
 
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
-        context = model.access.ssl_context() if model.scheme == "https" else None
-        self._client = HttpClient(model.url, context)
-        self._headers = dict(model.access.headers)
+        access = model.server.access
+        self._client = HttpClient(model.url, access.ssl_context() if model.server.scheme == "https" else None)
+        self._headers = dict(access.headers)
         self._path = model.path
         self._loop = BackgroundLoop("tritonnb-load-http")
 

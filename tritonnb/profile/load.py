@@ -231,7 +231,7 @@ def remote_model(model: ModelHandle, over: str | None) -> ModelAddress:
         raise UnavailableError(
             "over='http' expected a server with an HTTP endpoint, got one without: start it with http_port=0"
         )
-    return ModelAddress(over or "http", authority, "", model.name, model.version)
+    return ModelAddress.parse(f"{over or 'http'}://{authority}", model.name).sibling(model.name, model.version)
 
 
 def config_of(model: ModelHandle | ModelAddress) -> pb.ModelConfig:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar, Self
 
-from tritonnb.client.address import ModelAddress
+from tritonnb.client.address import ModelAddress, only_model_name
 from tritonnb.client.v2_client import V2Client, V2HttpClient
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
@@ -138,7 +138,8 @@ class Remote(NamedModels):
         InvalidArgumentError
             If there is no name, and the server has several models.
         """
-        return ModelAddress.parse(self.url, name, access=self.server.access)
+        server = self.server
+        return ModelAddress(server, name or only_model_name(server))
 
     def metadata(self) -> Json:
         """Return the server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""

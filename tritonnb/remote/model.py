@@ -61,7 +61,7 @@ class RemoteModelHandle(ModelViews):
         self._remote = remote
         self.name = name
         self.version = version
-        self._address: ModelAddress = remote.address_of(name).sibling(name, version)
+        self._address = ModelAddress(remote.server, name, version)
         self._spec: ModelSpec | None = None
 
     @property
@@ -115,7 +115,7 @@ class RemoteModelHandle(ModelViews):
         if self._spec is None:
             self._spec = ModelSpec.from_config(self.running_config())
         request, address = request_of_call(self._spec, self.version, inputs, options), self.address
-        limit_s = address.access.timeout_s if timeout is None else timeout
+        limit_s = address.server.access.timeout_s if timeout is None else timeout
         return address.server.infer(self.name, self.version, request, limit_s)
 
     @property
