@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
-from tritonnb.profile.examples import Examples
+from tritonnb.profile.examples import NextExample
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import COLUMNS, LoadResult
 from tritonnb.profile.targets import PendingRequest, Target, describe_missing_times
@@ -75,7 +75,7 @@ class Load:
         self,
         target: Target,
         workload: OpenLoop | ClosedLoopWorkload,
-        inputs: Examples,
+        next_example: NextExample,
         recorded: ModelHandle | None,
         grace: float,
     ) -> None:
@@ -84,7 +84,7 @@ class Load:
         self.failed = 0
         self._target = target
         self._workload = workload
-        self._inputs = inputs
+        self._next_example = next_example
         self._recorded = recorded
         self._grace_ns = round(grace * 1e9)
         self._active_ns = time.monotonic_ns()  # time of the last request or response
@@ -294,7 +294,7 @@ class Load:
         elif sequence:
             self._open_sequences[sequence] = None
         rows = arrival.rows if self._workload.sets_rows else None
-        pending = PendingRequest(arrival, self._inputs.next_example(rows), client, intended_ns, self._complete)
+        pending = PendingRequest(arrival, self._next_example(rows), client, intended_ns, self._complete)
         self.sent += 1
         self._outstanding[pending] = None
         pending.sent_ns = self._active_ns = time.monotonic_ns()
