@@ -9,7 +9,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -114,13 +114,13 @@ class HttpStreamTarget(HttpTarget):
     async def _exchange(self, pending: PendingRequest, head: bytes, body: bytes) -> str:
         if request_parameters(pending.arrival):
             return "generate_stream sends no sequences, priorities or timeouts: use over='grpc'"
-        events = EventReader()
-        error = ""
+        error, rest = "", b""
 
         def receive(data: bytes) -> None:
-            nonlocal error
+            nonlocal error, rest
             now = time.monotonic_ns()
-            for event in events.read(data):
+            events, rest = read_events(rest + data)
+            for event in events:
                 if "error" in event:
                     error = str(event["error"])
                 else:
@@ -139,27 +139,17 @@ class HttpStreamTarget(HttpTarget):
         return self._client.head(f"{self._path}/generate_stream", len(body), headers), body
 
 
-class EventReader:
-    r"""A reader of server-sent events with JSON objects, from parts of a stream.
+def read_events(data: bytes) -> tuple[list[Json], bytes]:
+    r"""Return the server-sent events with JSON objects that end in a part of a stream, and the rest of it.
 
     Examples
     --------
-    >>> events = EventReader()
-    >>> list(events.read(b'data: {"OUT": 1}\n')), list(events.read(b'\ndata: {"OUT'))
-    ([{'OUT': 1}], [])
+    >>> read_events(b'data: {"OUT": 1}\n\ndata: {"OUT')
+    ([{'OUT': 1}], b'data: {"OUT')
     """
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def read(self, data: bytes) -> Iterator[Json]:
-        """Yield the events that end in this part of the stream."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if line.startswith(_DATA):
-                event = json.loads(line[len(_DATA) :])
-                if isinstance(event, dict):
-                    yield event
+    *lines, rest = data.split(b"\n")
+    events = [json.loads(line.removeprefix(_DATA)) for line in lines if line.startswith(_DATA)]
+    return [event for event in events if isinstance(event, dict)], rest
 
 
 def _elements(array: Any) -> Any:
