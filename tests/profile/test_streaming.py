@@ -203,7 +203,8 @@ def test_server_without_the_generate_extension_is_named() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_tracker_accepts_events_in_parts(size: int) -> None:
     stream = b'data: {"a": 1}\n\n: comment\ndata: {"b": "x\\n"}\n\ndata: [1]\n\ndata: {"c'
-    events, rest = [], b""
+    events: list[Any] = []
+    rest = b""
     for at in range(0, len(stream), size):
         new, rest = read_events(rest + stream[at : at + size])
         events += new
