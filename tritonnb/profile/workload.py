@@ -130,6 +130,9 @@ class ClosedLoopWorkload:
         return [_sequence(plain, self.sequence_length) for _ in range(self.clients)]
 
 
+Workload = OpenLoop | ClosedLoopWorkload
+
+
 def workload(
     *,
     rate: float | None = None,
@@ -143,7 +146,7 @@ def workload(
     sequences: int = 4,
     seed: int = 0,
     stateful: bool = False,
-) -> OpenLoop | ClosedLoopWorkload:
+) -> Workload:
     """Create a workload from the arguments of `load`; ``stateful`` means that the model requires sequences.
 
     Raises
