@@ -150,8 +150,9 @@ class _Outcomes:
     def __init__(self, rec: Recording, request: RequestRecord, index: int, service: Service | None) -> None:
         self._rerun = Rerun(rec, "remedies", service)
         has_slots = self._rerun.config.HasField("sequence_batching")
-        self._first = 0 if has_slots else self._first_arrival(rec, index)
-        self._serial = index - self._first + 1
+        first = 0 if has_slots else self._first_arrival(rec, index)
+        self._arrivals = self._rerun.arrivals[first:]
+        self._serial = index - first + 1
         self._until_us = self._rerun.arrivals[index].time_us + _HORIZON * request.latency_ns / 1000
 
     @staticmethod
@@ -179,7 +180,7 @@ class _Outcomes:
     def of(self, config: pb.ModelConfig) -> _Outcome | None:
         """Return the outcome of a configuration; None if the request does not run."""
         for until_us in (self._until_us, math.inf):
-            rec = self._rerun.run(config, first=self._first, until_us=until_us)
+            rec = self._rerun.run(config, [arrival for arrival in self._arrivals if arrival.time_us <= until_us])
             matches = [record for record in rec.requests if record.serial == self._serial]
             if matches and matches[-1].exec_end_ns <= until_us * 1000:
                 break
