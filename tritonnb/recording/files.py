@@ -139,7 +139,7 @@ def _check_facts(reason: Reason) -> None:
 def _checked(field: str, value: Any) -> Any:
     """Return the value of a field, with tuples for lists."""
     value = _tuple(value)
-    if not _checks.get(field, _is_text if field in _TEXTS else _is_integer)(value):
+    if not _CHECKS.get(field, _is_text if field in _TEXTS else _is_integer)(value):
         raise ValueError(f"{field} has a value of the wrong type: {value!r:.80}")
     return value
 
@@ -159,37 +159,26 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_identifier(value: object) -> bool:
-    return _is_text(value) or _is_integer(value)
+def _is_serial(value: object) -> bool:
+    """Return whether it is the serial of a request; None is a null request."""
+    return value is None or _is_integer(value)
 
 
-def _is_members(value: object) -> bool:
-    return isinstance(value, tuple) and all(serial is None or _is_integer(serial) for serial in value)
-
-
-def _is_slots(value: object) -> bool:
-    return value is None or (isinstance(value, tuple) and all(map(_is_integer, value)))
-
-
-def _is_requests(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(request, tuple) and len(request) == 5 and all(map(_is_integer, request[:4])) and _is_text(request[4])
-        for request in value
-    )
+def _is_request(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 5:
+        return False
+    return all(map(_is_integer, value[:4])) and _is_text(value[4])
 
 
 def _is_fact(value: object) -> bool:
     return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_is_fact, value)))
 
 
-def _is_facts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_fact, value.values()))
-
-
-_checks: Mapping[str, Callable[[object], bool]] = {
-    "correlation_id": _is_identifier,
-    "members": _is_members,
-    "slots": _is_slots,
-    "requests": _is_requests,
-    "facts": _is_facts,
+#: Whether a value is one of a field; the other fields are integers, or `_TEXTS`.
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "correlation_id": lambda value: _is_text(value) or _is_integer(value),
+    "members": lambda value: isinstance(value, tuple) and all(map(_is_serial, value)),
+    "slots": lambda value: value is None or (isinstance(value, tuple) and all(map(_is_integer, value))),
+    "requests": lambda value: isinstance(value, tuple) and all(map(_is_request, value)),
+    "facts": lambda value: isinstance(value, dict) and all(map(_is_fact, value.values())),
 }
