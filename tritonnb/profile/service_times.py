@@ -15,9 +15,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
+from statistics import median
 from threading import Event
-
-import numpy as np
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
@@ -180,7 +179,7 @@ def measure(
         rounds.append({rows: ms + cost_ms * rows / meter.request_rows for rows, ms in times.items()})
         rates.append(max_rate)
     by_size = {rows: [times[rows] for times in rounds if rows in times] for rows in sorted(set().union(*rounds))}
-    medians = {rows: float(np.median(values)) for rows, values in by_size.items()}
+    medians = {rows: median(values) for rows, values in by_size.items()}
     return Measurement(never_decreasing(medians), rounds, max(rates))
 
 
@@ -195,9 +194,9 @@ def never_decreasing(times: Mapping[int, float]) -> dict[int, float]:
     pools: list[list[float]] = []
     for rows in sorted(times):
         pools.append([times[rows]])
-        while len(pools) > 1 and np.median(pools[-2]) > np.median(pools[-1]):
+        while len(pools) > 1 and median(pools[-2]) > median(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    level = [float(np.median(pool)) for pool in pools for _ in pool]
+    level = [median(pool) for pool in pools for _ in pool]
     return dict(zip(sorted(times), level, strict=True))
 
 
@@ -310,7 +309,7 @@ class Meter:
             if following.reason.facts["idle_ns"] == 0 and batch.size <= max(times):
                 added.append((ms - service(batch.size) / 1e6) / len(batch.requests))
         cost_ms = max(0.0, quantile(sorted(added), _LOW)) if added else 0.0
-        return cost_ms, result.rate if busy and np.median(busy) < _BUSY else math.inf
+        return cost_ms, result.rate if busy and median(busy) < _BUSY else math.inf
 
     def _send(self, rows: int, requests: int, record: bool = False) -> LoadResult:
         """Send sequential requests with this many rows; to a stateful model, this many concurrent sequences."""

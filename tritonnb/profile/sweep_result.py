@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
@@ -360,9 +359,9 @@ def noise_of(repeated: Sequence[Trial], by_rate: bool) -> float:
     It is twice the median absolute deviation: the difference of two measurements, and robust against outliers if there
     are more.
     """
-    values = np.array([trial.rate if by_rate else trial.percentile(99) for trial in repeated])
-    values = values[np.isfinite(values)]
-    if not len(values) or not np.median(values):
+    measured = [trial.rate if by_rate else trial.percentile(99) for trial in repeated]
+    values = list(filter(math.isfinite, measured))
+    middle = median(values) if values else 0.0
+    if not middle:
         return _NOISE
-    middle = np.median(values)
-    return max(_NOISE, 2 * float(np.median(np.abs(values - middle)) / middle))
+    return max(_NOISE, 2 * median(abs(value - middle) for value in values) / middle)
