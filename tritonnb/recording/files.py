@@ -30,10 +30,6 @@ _UNREADABLE = (
 )
 _FORMAT = {"format": "tritonnb recording", "version": 1}
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
-_TEXTS = {
-    *("model", "id", "message", "counted_as", "instance", "rule", "outcome", "step_model", "state", "reason"),
-    "failed",
-}
 
 
 def write(path: str | os.PathLike[str], rec: RecordedEvents) -> None:
@@ -115,10 +111,10 @@ def event_of(values: Any) -> Event:
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"expected an object whose 'event' is one of {', '.join(_KINDS)}, got {values!r:.80}")
-    expected = {definition.name for definition in fields(kind)}
-    if values.keys() - {"event"} != expected:
+    expected = {definition.name: definition.type for definition in fields(kind)}
+    if values.keys() - {"event"} != expected.keys():
         raise ValueError(f"{name} expected the fields {', '.join(sorted(expected))}, got {', '.join(map(str, values))}")
-    checked = {field: _checked(field, values[field]) for field in expected}
+    checked = {field: _checked(field, annotation, values[field]) for field, annotation in expected.items()}
     if kind is BatchSent and checked["rule"] not in RULES:
         raise ValueError(f"{name} expected a rule of {', '.join(RULES)}, got {checked['rule']!r:.80}")
     if kind is BatchSent:
@@ -136,10 +132,10 @@ def _check_facts(reason: Reason) -> None:
         ) from error
 
 
-def _checked(field: str, value: Any) -> Any:
+def _checked(field: str, annotation: Any, value: Any) -> Any:
     """Return the value of a field, with tuples for lists."""
     value = _tuple(value)
-    if not _CHECKS.get(field, _is_text if field in _TEXTS else _is_integer)(value):
+    if not _CHECKS[annotation](value):
         raise ValueError(f"{field} has a value of the wrong type: {value!r:.80}")
     return value
 
@@ -155,10 +151,6 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _is_serial(value: object) -> bool:
     """Return whether it is the serial of a request; None is a null request."""
     return value is None or _is_integer(value)
@@ -167,18 +159,24 @@ def _is_serial(value: object) -> bool:
 def _is_request(value: object) -> bool:
     if not isinstance(value, tuple) or len(value) != 5:
         return False
-    return all(map(_is_integer, value[:4])) and _is_text(value[4])
+    return all(map(_is_integer, value[:4])) and isinstance(value[4], str)
 
 
 def _is_fact(value: object) -> bool:
-    return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_is_fact, value)))
+    return isinstance(value, int | float | str) or _is_tuple(value, _is_fact)
 
 
-#: Whether a value is one of a field; the other fields are integers, or `_TEXTS`.
+def _is_tuple(value: object, is_item: Callable[[object], bool]) -> bool:
+    return isinstance(value, tuple) and all(map(is_item, value))
+
+
+#: Whether a value has the type of a field, by its annotation in `tritonnb.core.events`.
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    "correlation_id": lambda value: _is_text(value) or _is_integer(value),
-    "members": lambda value: isinstance(value, tuple) and all(map(_is_serial, value)),
-    "slots": lambda value: value is None or (isinstance(value, tuple) and all(map(_is_integer, value))),
-    "requests": lambda value: isinstance(value, tuple) and all(map(_is_request, value)),
-    "facts": lambda value: isinstance(value, dict) and all(map(_is_fact, value.values())),
+    "int": _is_integer,
+    "str": lambda value: isinstance(value, str),
+    "int | str": lambda value: isinstance(value, str) or _is_integer(value),
+    "tuple[int | None, ...]": lambda value: _is_tuple(value, _is_serial),
+    "tuple[int, ...] | None": lambda value: value is None or _is_tuple(value, _is_integer),
+    "tuple[ExecutedRequest, ...]": lambda value: _is_tuple(value, _is_request),
+    "dict[str, Any]": lambda value: isinstance(value, dict) and all(map(_is_fact, value.values())),
 }
