@@ -26,7 +26,7 @@ from tritonnb.profile.examples import NextExample
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import COLUMNS, LoadResult
 from tritonnb.profile.targets import PendingRequest, Target, describe_missing_times
-from tritonnb.profile.workload import AnyWorkload, ClosedLoopWorkload, OpenLoop
+from tritonnb.profile.workload import AnyLoop, ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival
@@ -72,7 +72,7 @@ class Load:
     """
 
     def __init__(
-        self, target: Target, workload: AnyWorkload, next_example: NextExample, recorded: ModelHandle | None, grace: float
+        self, target: Target, workload: AnyLoop, next_example: NextExample, recorded: ModelHandle | None, grace: float
     ) -> None:
         self.sent = 0
         self.completed = 0

@@ -19,7 +19,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.load import config_of, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
-from tritonnb.profile.workload import AnyWorkload, LoadOptions, OpenLoop
+from tritonnb.profile.workload import AnyLoop, LoadOptions, OpenLoop
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.constraint import Constraint, measure
 from tritonnb.recording.recording import Recording
@@ -256,7 +256,7 @@ def apply_config(model: ModelHandle | ModelAddress, config: pb.ModelConfig) -> s
     return handle.apply()
 
 
-def virtual_arrivals(workload: AnyWorkload) -> Arrivals:
+def virtual_arrivals(workload: AnyLoop) -> Arrivals:
     """Convert a workload to the arrivals of a simulation.
 
     Raises

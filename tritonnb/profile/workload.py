@@ -130,7 +130,7 @@ class ClosedLoopWorkload:
         return [_sequence(plain, self.sequence_length) for _ in range(self.clients)]
 
 
-AnyWorkload = OpenLoop | ClosedLoopWorkload
+AnyLoop = OpenLoop | ClosedLoopWorkload
 
 
 def workload(
@@ -146,7 +146,7 @@ def workload(
     sequences: int = 4,
     seed: int = 0,
     stateful: bool = False,
-) -> AnyWorkload:
+) -> AnyLoop:
     """Create a workload from the arguments of `load`; ``stateful`` means that the model requires sequences.
 
     Raises
