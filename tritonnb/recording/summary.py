@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.recording.latency_split import CAUSES, QUEUE_DELAY, WAITS
@@ -20,11 +19,7 @@ def columns_of(recording: Recording) -> Columns:
     """Return the times of the requests in a recording."""
     columns = Columns()
     columns.refused = len(recording.refused)
-    members: dict[int, list[RequestRecord]] = {}
-    for request in recording.requests:
-        members.setdefault(request.batch, []).append(request)
-    for batch in recording.batches:
-        requests = members.get(batch.number, [])
+    for batch, requests in recording.executed:
         for request in requests:
             columns.add_request(request.serial, request.size, request.received_ns, request.queued_ns)
         null_rows = batch.size - sum(request.size for request in requests)
