@@ -171,12 +171,12 @@ class HttpClient:
     url : str
         ``http://HOST:PORT`` or ``https://HOST:PORT``; a path is ignored.
     context : ssl.SSLContext, optional
-        For ``https``; by default one that trusts the authorities of the system.
+        For ``https``.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
-        self._ssl = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._ssl = context
         self._host = parts.hostname or "localhost"
         self._port = parts.port or (443 if self._ssl else 80)
         self._authority = parts.netloc.rpartition("@")[2]
