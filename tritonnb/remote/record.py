@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
 
+from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
 from tritonnb.recording.recording import Recording
@@ -136,7 +136,7 @@ def record(
         end_recordings(server, names)
         before = server.statistics()
         recording = Recording()
-        with closing(trace_reader(server.url, server.trace_settings(), trace_file, receiver)) as reader:
+        with closing(trace_reader(server, trace_file, receiver)) as reader:
             with changed_settings(server, names, changes):
                 yield recording
                 counts = _completed(server.statistics(), before, names)
@@ -222,19 +222,13 @@ def _limited(counts: Mapping[str, int], limit: int) -> list[str]:
 
 
 def trace_reader(
-    url: str,
-    settings: Mapping[str, Any],
-    trace_file: str | os.PathLike[str] | None,
-    receiver: OtlpReceiver | None,
+    server: V2Client, trace_file: str | os.PathLike[str] | None, receiver: OtlpReceiver | None
 ) -> SpanReader | TraceFileReader:
     """Begin to read the traces of a server.
 
     Parameters
     ----------
-    url : str
-        Of the server.
-    settings : mapping
-        Its trace settings.
+    server : V2Client
     trace_file, receiver
         As for `Remote.record`.
 
@@ -243,6 +237,7 @@ def trace_reader(
     InvalidArgumentError
         If the server traces in another mode, or to a file in a directory that cannot be read.
     """
+    settings = server.trace_settings()
     is_sending = settings.get("trace_mode") == OPENTELEMETRY
     if is_sending != (receiver is not None):
         mode = settings.get("trace_mode", "triton")
@@ -251,7 +246,7 @@ def trace_reader(
             if is_sending
             else "start it with --trace-config mode=opentelemetry, or record without a receiver"
         )
-        raise InvalidArgumentError(f"record: {url} traces in the mode '{mode}': {remedy}")
+        raise InvalidArgumentError(f"record: {server.url} traces in the mode '{mode}': {remedy}")
     if receiver is not None:
         if not receiver.alive:
             raise InvalidArgumentError("record: the OTLP receiver has been closed")
@@ -259,7 +254,7 @@ def trace_reader(
     written = settings.get("trace_file", "")
     if not (trace_file or written):
         raise InvalidArgumentError(
-            f"record: {url} has no trace file: start it with --trace-config triton,file=PATH, or with "
+            f"record: {server.url} has no trace file: start it with --trace-config triton,file=PATH, or with "
             "--trace-config mode=opentelemetry"
         )
     path = Path(trace_file or written)
