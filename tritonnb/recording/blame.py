@@ -31,6 +31,10 @@ class Blame:
     request : RequestRecord
     intervals : tuple of Interval
         Adjacent, from the reception of the request to its response.
+    recording : Recording
+        Of the model of the request.
+    service : Service or None
+        Service-time model of the simulations that find remedies; the recorded one by default.
 
     Examples
     --------
@@ -50,8 +54,8 @@ class Blame:
 
     request: RequestRecord
     intervals: tuple[split.Interval, ...]
-    _recording: Recording = field(repr=False, compare=False)
-    _service: Service | None = field(default=None, repr=False, compare=False)
+    recording: Recording = field(repr=False, compare=False)
+    service: Service | None = field(default=None, repr=False, compare=False)
 
     @property
     def latency_ns(self) -> int:
@@ -72,7 +76,7 @@ class Blame:
         has no remedy, because the simulation does not reproduce it.
         """
         causes = tuple(cause for cause in self.parts if cause not in self.outliers)
-        return find_remedies(self._recording, self.request, causes, self._service)
+        return find_remedies(self, causes)
 
     @cached_property
     def outliers(self) -> Mapping[str, str]:
@@ -85,7 +89,7 @@ class Blame:
             spans = [(part.begin_ns, part.end_ns) for part in self.intervals if part.cause == cause]
             outliers = [
                 outlier
-                for outlier in self._recording.outliers
+                for outlier in self.recording.outliers
                 if (outlier.batch.number == self.request.batch) == (cause == split.COMPUTE_INFER)
                 and any(outlier.batch.exec_start_ns < end and outlier.batch.exec_end_ns > begin for begin, end in spans)
             ]
