@@ -19,7 +19,7 @@ the wait for a slot, the step that reads the prompt, and the other steps with th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -109,14 +109,6 @@ class Interval:
     def duration_ns(self) -> int:
         """The duration of the interval."""
         return self.end_ns - self.begin_ns
-
-
-def sum_by_cause(intervals: Iterable[Interval]) -> dict[str, int]:
-    """Return the time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
-    times = dict.fromkeys(CAUSES, 0)
-    for interval in intervals:
-        times[interval.cause] += interval.duration_ns
-    return {cause: ns for cause, ns in times.items() if ns}
 
 
 class LatencySplitter:
