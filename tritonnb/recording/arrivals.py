@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled
+from tritonnb.core.events import RequestArrived, RequestCancelled
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recorded_events import RecordedEvents
@@ -18,21 +18,13 @@ from tritonnb.simulation.arrivals import Arrival
 _EXCESS = 0.05
 
 
-def arrivals_of(events: Iterable[Event]) -> list[Arrival]:
+def arrivals_of(rec: RecordedEvents) -> list[Arrival]:
     """Return the arrival of each request, in µs after the first one."""
-    arrived: list[RequestArrived] = []
-    cancelled_ns: dict[int, int] = {}
-    steps: Counter[int] = Counter()
-    for event in events:
-        if isinstance(event, RequestArrived):
-            arrived.append(event)
-        elif isinstance(event, RequestCancelled):
-            cancelled_ns[event.serial] = event.time_ns
-        elif isinstance(event, BatchExecuted):
-            steps.update([serial for serial, *_ in event.requests])
+    cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
+    steps = Counter(request.serial for request in rec.requests)
     return [
-        arrival_of(event, arrived[0].time_ns, cancelled_ns.get(event.serial), max(1, steps[event.serial]))
-        for event in arrived
+        arrival_of(event, rec.first_arrival_ns, cancelled_ns.get(serial), max(1, steps[serial]))
+        for serial, event in rec.arrived.items()
     ]
 
 

@@ -154,7 +154,7 @@ class Recording(RecordedEvents):
     def arrivals(self) -> list[Arrival]:
         """Return the arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
         self.require_every_request("arrivals()")
-        return arrivals_of(self.events)
+        return arrivals_of(self)
 
     def what_if(
         self, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object
