@@ -21,9 +21,9 @@ _EXCESS = 0.05
 def arrivals_of(rec: RecordedEvents) -> list[Arrival]:
     """Return the arrival of each request, in µs after the first one."""
     cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
-    steps = Counter(request.serial for request in rec.requests)
+    steps, begin_ns = Counter(request.serial for request in rec.requests), rec.first_arrival_ns
     return [
-        arrival_of(event, rec.first_arrival_ns, cancelled_ns.get(serial), max(1, steps[serial]))
+        arrival_of(event, begin_ns, cancelled_ns.get(serial), max(1, steps[serial]))
         for serial, event in rec.arrived.items()
     ]
 
