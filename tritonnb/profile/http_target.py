@@ -185,9 +185,8 @@ class HttpClient:
     def head(self, path: str, length: int, headers: dict[str, str]) -> bytes:
         """Encode the head of a request; ``length`` is the size of its body in bytes."""
         fields = {"Host": self._authority, "Content-Length": str(length), **headers}
-        return "\r\n".join([f"POST {path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items()), "", ""]).encode(
-            "latin-1"
-        )
+        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        return "\r\n".join(lines).encode("latin-1")
 
     async def post(self, head: bytes, body: bytes, on_data: Callable[[bytes], object] | None = None) -> Response:
         """Send a request; return status and body of its response.

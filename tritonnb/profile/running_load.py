@@ -248,10 +248,9 @@ class Load:
             if not due and limited and self._is_silent(now):
                 return
             wake = min(end, due[0][0] if due else self._active_ns + self._grace_ns if limited else math.inf)
+            timeout_s = None if wake == math.inf else max(0.0, (wake - now) / 1e9)
             try:
-                pending = self._completed_requests.get(
-                    timeout=None if wake == math.inf else max(0.0, (wake - now) / 1e9)
-                )
+                pending = self._completed_requests.get(timeout=timeout_s)
             except Empty:
                 continue
             if pending is not None:

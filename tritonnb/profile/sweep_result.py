@@ -243,11 +243,8 @@ class SweepResult:
             none = f"None of {count} configurations satisfies {self._bound()}; the best: {trial_text(first)}."
             none += self._predicted()
             return f"{none} Keep the running configuration: {trial_text(self.running)}." if self.running.meets else none
-        limit = (
-            f" This server is limited to about {self.max_rate:.0f} requests/s."
-            if first.rate > 0.9 * self.max_rate
-            else ""
-        )
+        is_limited = first.rate > 0.9 * self.max_rate
+        limit = f" This server is limited to about {self.max_rate:.0f} requests/s." if is_limited else ""
         if self._is_better(first):
             text = f"Best of {count} configurations: {trial_text(first)}. Running: {trial_text(self.running)}."
         elif first.extrapolated:

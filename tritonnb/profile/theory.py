@@ -99,11 +99,9 @@ class Theory:
                 f"load is {self.load:.0%} of the capacity of the instances, so the latency keeps growing: "
                 f"it is that of this recording, not of a steady state. {law}"
             )
-        unbatched = (
-            f"without batching the latency would be {self.unbatched_latency_ms:.2f} ms"
-            if math.isfinite(self.unbatched_latency_ms)
-            else "without batching one instance would be overloaded"
-        )
+        unbatched = "without batching one instance would be overloaded"
+        if math.isfinite(self.unbatched_latency_ms):
+            unbatched = f"without batching the latency would be {self.unbatched_latency_ms:.2f} ms"
         return f"{law} The load is {self.load:.0%} of the capacity of the instances; {unbatched}."
 
     def table(self) -> list[tuple[str, float, str]]:
@@ -211,9 +209,8 @@ def _line(rec: Recording) -> tuple[float, float]:
 def _in_system(rec: Recording, span_ns: int) -> float:
     """Return the mean number of requests in the server over time."""
     times, counts = count_overlaps((request.received_ns, request.exec_end_ns) for request in rec.requests)
-    return (
-        sum(count * (until - since) for count, (since, until) in zip(counts, pairwise(times), strict=False)) / span_ns
-    )
+    spans = zip(counts, pairwise(times), strict=False)
+    return sum(count * (until - since) for count, (since, until) in spans) / span_ns
 
 
 def _unbatched_latency_ms(rate: float, service_ms: float) -> float:

@@ -182,9 +182,8 @@ class SimulatedTrials:
                 raise StoppedError
             trial = self.run(arrivals_at(rate), edits, config)
             settled_ms = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
-            return replace(
-                trial, rate=rate, latencies_ms=settled_ms, meets=not trial.refused and constraint.holds(settled_ms)
-            )
+            meets = not trial.refused and constraint.holds(settled_ms)
+            return replace(trial, rate=rate, latencies_ms=settled_ms, meets=meets)
 
         most = min(max_rate, capacity(config, self.service, rows) / rows)
         above = most
