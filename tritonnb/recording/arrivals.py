@@ -72,11 +72,9 @@ def offered_load(rec: RecordedEvents) -> OfferedLoad:
     """Measure the load of a recording of one model; at least one request must have run and time must have passed."""
     arrived = sorted((event.time_ns, event.size) for event in rec.arrived.values())
     begin = min(request.received_ns for request in rec.requests)
-    throughput = (
-        len(last_executions(rec.requests)) * 1e9 / (max(request.exec_end_ns for request in rec.requests) - begin)
-    )
-    first_end_ns = min(request.exec_end_ns for request in rec.requests)
-    rate = _rate([time_ns for time_ns, _ in arrived], first_end_ns) or throughput
+    ends_ns = [request.exec_end_ns for request in rec.requests]
+    throughput = len(last_executions(rec.requests)) * 1e9 / (max(ends_ns) - begin)
+    rate = _rate([time_ns for time_ns, _ in arrived], min(ends_ns)) or throughput
     sizes = [size for _, size in arrived] or [request.size for request in rec.requests]
     return OfferedLoad(rate, fmean(sizes), throughput)
 

@@ -175,9 +175,8 @@ class RecordedEvents:
         instance : str
         """
         config = self._config_of(instance)
-        seen = max(
-            (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
-        )
+        used = [slot for batch in self.batches if batch.instance == instance for slot in batch.slots or ()]
+        seen = max(used, default=0) + 1
         return seen if config is None else max(seen, slot_count(config))
 
     def _config_of(self, instance: str) -> pb.ModelConfig | None:

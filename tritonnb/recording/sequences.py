@@ -110,10 +110,8 @@ class SlotHistory:
             if slot.occupancies and slot.occupancies[-1].sequence not in waiting:
                 slot.release_if_complete()
                 slot.release_if_idle(until_ns)
-        return sorted(
-            (occupancy for slot in self._slots.values() for occupancy in slot.occupancies),
-            key=lambda occupancy: occupancy.assigned_ns,
-        )
+        occupancies = [occupancy for slot in self._slots.values() for occupancy in slot.occupancies]
+        return sorted(occupancies, key=lambda occupancy: occupancy.assigned_ns)
 
     def discard_before(self, before_ns: int) -> None:
         """Discard the occupancies that ended before a time, and all but the last request of the others."""
