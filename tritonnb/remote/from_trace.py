@@ -28,6 +28,8 @@ from tritonnb.telemetry.trace_entry import TraceEntry
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Configs = AnyConfig | Mapping[str, AnyConfig] | None
 
+#: The keys of a configuration in JSON; the other dicts are of configurations by name.
+_FIELDS = {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}
 #: A batch that waits longer than this, with an idle instance, waits for requests that are not in the trace.
 _UNEXPLAINED_NS = 2_000_000
 #: Share of such batches, and number of batches, from which a trace counts as sampled.
@@ -143,11 +145,7 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
         return {}
     if isinstance(config, str | os.PathLike) and os.path.isdir(config):
         return _configs_in(Path(config), models)
-    if (
-        isinstance(config, Mapping)
-        and config
-        and not config.keys() & {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}
-    ):
+    if isinstance(config, Mapping) and config and not config.keys() & _FIELDS:
         return {name: read_config(value, name=name) for name, value in config.items() if name in models}
     only: Any = config
     return _config_of_one(read_config(only, name=""), models)

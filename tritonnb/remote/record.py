@@ -241,11 +241,9 @@ def trace_reader(
     is_sending = settings.get("trace_mode") == OPENTELEMETRY
     if is_sending != (receiver is not None):
         mode = settings.get("trace_mode", "triton")
-        remedy = (
-            "pass receiver=tnb.otlp_receiver(…)"
-            if is_sending
-            else "start it with --trace-config mode=opentelemetry, or record without a receiver"
-        )
+        remedy = "start it with --trace-config mode=opentelemetry, or record without a receiver"
+        if is_sending:
+            remedy = "pass receiver=tnb.otlp_receiver(…)"
         raise InvalidArgumentError(f"record: {server.url} traces in the mode '{mode}': {remedy}")
     if receiver is not None:
         if not receiver.alive:

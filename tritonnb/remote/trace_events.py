@@ -210,11 +210,8 @@ def _named_instances(model: str, names: Sequence[str], count: int) -> list[str]:
 def events_of(models: Sequence[TracedModel]) -> list[Event]:
     """Return the events of all models, in the order of time."""
     events: list[Event] = []
-    batches = sorted(
-        ((batch.start_ns, model, number) for model in models for number, batch in enumerate(model.batches)),
-        key=lambda item: item[0],
-    )
-    for number, (_, model, position) in enumerate(batches, 1):
+    batches = [(batch.start_ns, model, position) for model in models for position, batch in enumerate(model.batches)]
+    for number, (_, model, position) in enumerate(sorted(batches, key=lambda item: item[0]), 1):
         events += _batch_events(model, position, number)
     children: dict[int | str, list[tuple[TracedModel, TracedRequest]]] = defaultdict(list)
     for model in models:
