@@ -156,11 +156,8 @@ def sweep(
         measurement = measured(stopping)
         measured_times = (measurement.times, *measurement.rounds)
         known = [SimulatedTrials(bound, seed, table(times), max(times)) for times in measured_times]
-        return SweepPlan(
-            [trial_runner(trials, measurement.max_rate, stopping) for trials in known],
-            measurement.max_rate,
-            measurement.times,
-        )
+        runners = [trial_runner(trials, measurement.max_rate, stopping) for trials in known]
+        return SweepPlan(runners, measurement.max_rate, measurement.times)
 
     @cache
     def measured(stopping: Event) -> Measurement:

@@ -63,9 +63,8 @@ class Excerpt(Recording):
         refused = [refusal.serial for refusal in whole.refused if self._overlaps(refusal.received_ns, refusal.time_ns)]
         self._numbers = {request.batch for request in present}
         self._serials = {request.serial for request in whole.requests if request.batch in self._numbers} | {*refused}
-        super().__init__(
-            filter(self._includes, whole.events), whole.configs, simulated=whole.simulated, source=whole.source
-        )
+        included = filter(self._includes, whole.events)
+        super().__init__(included, whole.configs, simulated=whole.simulated, source=whole.source)
 
     @property
     def span_ns(self) -> tuple[int, int]:

@@ -145,9 +145,8 @@ class LatencySplitter:
             name: _Lane([event for event in sent if event.instance == name], executed) for name in rec.instances
         }
         self._shared = _Lane(sent, executed, max(1, len(rec.instances)))
-        self._preserves_order = config.dynamic_batching.preserve_ordering or (
-            config.sequence_batching.oldest.preserve_ordering
-        )
+        oldest = config.sequence_batching.oldest
+        self._preserves_order = config.dynamic_batching.preserve_ordering or oldest.preserve_ordering
 
     def split(self, request: RequestRecord) -> list[Interval]:
         """Return the intervals of a request, adjacent and in order; their durations sum to its latency.

@@ -133,9 +133,8 @@ def slot_count(config: pb.ModelConfig) -> int:
 def number_sequences(occupancies: Sequence[SlotOccupancy]) -> dict[int | str, int]:
     """Number the sequences in the order in which they arrived, to choose their colours."""
     ordered = sorted(occupancies, key=lambda occupancy: occupancy.arrived_ns)
-    return {
-        sequence: number for number, sequence in enumerate(dict.fromkeys(occupancy.sequence for occupancy in ordered))
-    }
+    distinct = dict.fromkeys(occupancy.sequence for occupancy in ordered)
+    return {sequence: number for number, sequence in enumerate(distinct)}
 
 
 class _Slot:
