@@ -30,21 +30,21 @@ VARIABLE = spec('input { name: "X" data_type: TYPE_INT64 dims: [ -1, 3 ] }')
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
 def test_generated_tensors_fit_the_model(kind: str, datatype: DataType) -> None:
     model = spec(f'input {{ name: "X" data_type: {datatype.config_name} dims: [ 2, 3 ] }}')
-    array = examples(model, kind, {}, seed=1).next_example(4)["X"]
+    array = examples(model, kind, {}, seed=1)(4)["X"]
     assert array.shape == (4, 2, 3)
     RequestValidator(model).check(InferRequest("m", {"X": Tensor("X", datatype, array)}, print))
 
 
 def test_random_tensors_follow_the_seed_and_differ() -> None:
     first, again, other = (examples(ONE, "random", {}, seed) for seed in (1, 1, 2))
-    one, two = first.next_example(1), first.next_example(1)
-    np.testing.assert_array_equal(one["X"], again.next_example(1)["X"])
+    one, two = first(1), first(1)
+    np.testing.assert_array_equal(one["X"], again(1)["X"])
     assert (one["X"] != two["X"]).any()
-    assert (one["X"] != other.next_example(1)["X"]).any()
+    assert (one["X"] != other(1)["X"]).any()
 
 
 def test_model_without_batching_gets_no_batch_dimension() -> None:
-    assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0).next_example(1)[
+    assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0)(1)[
         "X"
     ].shape == (2,)
 
@@ -52,23 +52,23 @@ def test_model_without_batching_gets_no_batch_dimension() -> None:
 def test_optional_inputs_are_left_out() -> None:
     optional = 'input { name: "Y" data_type: TYPE_FP32 dims: [ 2 ] optional: true }'
     model = spec(f'input {{ name: "X" data_type: TYPE_FP32 dims: [ 2 ] }} {optional}')
-    assert list(examples(model, "random", {}, 0).next_example(1)) == ["X"]
+    assert list(examples(model, "random", {}, 0)(1)) == ["X"]
 
 
 def test_variable_dimensions_are_given_by_shapes() -> None:
-    assert examples(VARIABLE, "zero", {"X": (5, 3)}, 0).next_example(2)["X"].shape == (2, 5, 3)
+    assert examples(VARIABLE, "zero", {"X": (5, 3)}, 0)(2)["X"].shape == (2, 5, 3)
 
 
 def test_given_examples_are_sent_in_turn_unchanged() -> None:
     source = examples(ONE, [{"X": [[1, 2]]}, {"X": [[3, 4], [5, 6]]}], {}, 0)
-    taken = [source.next_example(None)["X"].tolist() for _ in range(3)]
+    taken = [source(None)["X"].tolist() for _ in range(3)]
     assert taken == [[[1, 2]], [[3, 4], [5, 6]], [[1, 2]]]
 
 
 def test_input_rows_are_repeated_or_cut_to_the_number_of_rows() -> None:
     source = examples(ONE, {"X": [[1, 2], [3, 4]]}, {}, 0)
-    assert source.next_example(3)["X"].tolist() == [[1, 2], [3, 4], [1, 2]]
-    assert source.next_example(1)["X"].tolist() == [[1, 2]]
+    assert source(3)["X"].tolist() == [[1, 2], [3, 4], [1, 2]]
+    assert source(1)["X"].tolist() == [[1, 2]]
 
 
 TEXT = 'input { name: "text_input" data_type: TYPE_STRING dims: [ %s ] } '
@@ -86,7 +86,7 @@ STREAM = 'input { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true
     ],
 )
 def test_prompts_have_the_inputs_that_the_model_has(model: ModelSpec, names: list[str], shape: tuple[int, ...]) -> None:
-    tensors = examples(model, prompts(["Once"], count=1), {}, 0).next_example(None)
+    tensors = examples(model, prompts(["Once"], count=1), {}, 0)(None)
     assert list(tensors) == names
     assert tensors["text_input"].shape == shape
     assert tensors["text_input"].item() == b"Once"

@@ -10,7 +10,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.profile import service_times
-from tritonnb.profile.service_times import measure, never_decreasing
+from tritonnb.profile.service_times import Meter, measure, never_decreasing
 from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
@@ -109,8 +109,8 @@ def test_refused_batch_sizes_have_no_service_time(server: Server) -> None:
 
 
 def test_service_times_include_server_overhead(server: Server) -> None:
-    options: dict[str, Any] = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
-    here, outside = (measure(tnb.profile.load.find_model(target, "held"), **options) for target in (server, server.url))
+    models = (tnb.profile.load.find_model(target, "held") for target in (server, server.url))
+    here, outside = (measure(Meter(model, 1, {}, Event()), 8) for model in models)
     assert here.times[8] > outside.times[8]
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
     assert swept.trials[0].rate <= swept.max_rate

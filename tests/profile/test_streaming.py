@@ -14,7 +14,7 @@ from tornado.iostream import StreamClosedError
 import tritonnb as tnb
 from tests.profile.conftest import MODELS
 from tritonnb.endpoints.http.handlers.generate import GenerateHandler
-from tritonnb.profile.http_target import EventReader
+from tritonnb.profile.http_target import read_events
 from tritonnb.profile.result import COMPLETED, FIRST, SENT, TOKENS
 from tritonnb.server.server import Server
 
@@ -203,6 +203,9 @@ def test_server_without_the_generate_extension_is_named() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_tracker_accepts_events_in_parts(size: int) -> None:
     stream = b'data: {"a": 1}\n\n: comment\ndata: {"b": "x\\n"}\n\ndata: [1]\n\ndata: {"c'
-    reader = EventReader()
-    events = [event for at in range(0, len(stream), size) for event in reader.read(stream[at : at + size])]
+    events: list[Any] = []
+    rest = b""
+    for at in range(0, len(stream), size):
+        new, rest = read_events(rest + stream[at : at + size])
+        events += new
     assert events == [{"a": 1}, {"b": "x\n"}]

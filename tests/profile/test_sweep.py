@@ -18,7 +18,7 @@ import tritonnb as tnb
 from tests.profile.conftest import FLAT, Gate
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.running_sweep import Grid, Sweep, SweepPlan
-from tritonnb.profile.trial import MeasuredService, Trial, simulate_trial, virtual_arrivals
+from tritonnb.profile.trial import SimulatedTrials, Trial, virtual_arrivals
 from tritonnb.profile.workload import WorkloadOptions, workload
 from tritonnb.server.server import Server
 
@@ -243,8 +243,8 @@ def test_sweep_that_measures_the_promising_configurations_finds_the_winner_of_al
         _, load_options, constraint, _, edits, config = args
         options = {name: value for name, value in load_options.items() if name in WorkloadOptions.__annotations__}
         arrivals = virtual_arrivals(workload(**options))
-        known = MeasuredService(tnb.jittered(service, sigma=0.05))
-        return simulate_trial(arrivals, known, constraint, next(seeds), edits, config)
+        trials = SimulatedTrials(constraint, next(seeds), tnb.jittered(service, sigma=0.05))
+        return trials.run(arrivals, edits, config)
 
     monkeypatch.setattr("tritonnb.profile.trial.run_live_trial", in_virtual_time)
     grid: dict[str, Any] = {"max_batch_size": [1, 2, 4, 8], "max_queue_delay_microseconds": [0, 5000], "count": [1, 2]}

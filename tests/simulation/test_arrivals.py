@@ -12,8 +12,17 @@ from typing import Any
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.simulation import Arrival, ClosedLoop, bursts, constant, poisson, sequences
-from tritonnb.simulation.arrivals import arrival_times_us, as_arrivals, require_positive
+from tritonnb.simulation.arrivals import (
+    Arrival,
+    ClosedLoop,
+    arrival_times_us,
+    as_arrivals,
+    bursts,
+    constant,
+    poisson,
+    require_positive,
+    sequences,
+)
 
 
 def times(arrivals: list[Arrival]) -> list[float]:

@@ -17,20 +17,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived, RequestCancelled
 from tritonnb.recording.simulate import simulate
-from tritonnb.simulation import (
-    Arrival,
-    ClosedLoop,
-    bursts,
-    constant,
-    fixed,
-    jittered,
-    linear,
-    measured,
-    poisson,
-    sequences,
-    table,
-)
+from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson, sequences
 from tritonnb.simulation.run import instance_count
+from tritonnb.simulation.service import fixed, jittered, linear, measured, table
 
 BATCHING = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }"
 THIRD = 50_000 / 3

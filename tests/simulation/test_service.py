@@ -10,8 +10,16 @@ import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.simulate import simulate
-from tritonnb.simulation import fixed, jittered, linear, measured, service_time, table
-from tritonnb.simulation.service import ExecutionTimes, Service
+from tritonnb.simulation.service import (
+    ExecutionTimes,
+    Service,
+    fixed,
+    jittered,
+    linear,
+    measured,
+    service_time,
+    table,
+)
 
 
 def test_fixed_and_linear_service_times_have_the_specified_duration() -> None:

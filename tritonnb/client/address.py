@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 from urllib.parse import unquote
 
@@ -34,17 +34,10 @@ class ModelAddress:
 
     Attributes
     ----------
-    scheme : str
-        ``http``, ``https``, ``grpc`` or ``grpcs``.
-    authority : str
-        ``HOST:PORT``.
-    prefix : str
-        The path before ``/v2``; empty for most servers.
+    server : V2Client
     name : str
     version : int
         -1 lets the server choose.
-    access : ConnectionOptions
-        Headers, TLS and time limit.
 
     Examples
     --------
@@ -65,17 +58,12 @@ class ModelAddress:
     '/v2/models/add_sub/versions/1'
     """
 
-    scheme: str
-    authority: str
-    prefix: str
+    server: V2Client
     name: str
     version: int = -1
-    access: ConnectionOptions = field(default_factory=ConnectionOptions)
 
     @classmethod
-    def parse(
-        cls, url: str, name: str | None = None, over: str | None = None, access: ConnectionOptions | None = None
-    ) -> ModelAddress:
+    def parse(cls, url: str, name: str | None = None, over: str | None = None) -> ModelAddress:
         """Read a URL, with or without a scheme and the path of a model.
 
         Parameters
@@ -85,8 +73,6 @@ class ModelAddress:
             Name of the model, if the URL does not contain it and the server has several models.
         over : str, optional
             ``"http"`` or ``"grpc"``, for a URL without a scheme.
-        access : ConnectionOptions, optional
-            Headers, TLS and time limit.
 
         Raises
         ------
@@ -109,9 +95,8 @@ class ModelAddress:
         named = unquote(parts["name"] or "")
         if named and name not in (None, named):
             raise InvalidArgumentError(f"name expected '{named}' for the URL '{url}', got '{name}': give one of them")
-        address = (scheme, parts["authority"], parts["prefix"])
-        model = cls(*address, named or name or "", int(parts["version"] or -1), access or ConnectionOptions())
-        return model if model.name else replace(model, name=model._only_name())
+        server = make_client(scheme, parts["authority"], parts["prefix"], ConnectionOptions())
+        return cls(server, named or name or only_model_name(server), int(parts["version"] or -1))
 
     @staticmethod
     def split(url: str) -> tuple[str, str, str]:
@@ -143,22 +128,17 @@ class ModelAddress:
     @property
     def protocol(self) -> str:
         """``http`` or ``grpc``."""
-        return _PROTOCOLS[self.scheme]
-
-    @property
-    def server(self) -> V2Client:
-        """The server of the model."""
-        return make_client(self.scheme, self.authority, self.prefix, self.access)
+        return _PROTOCOLS[self.server.scheme]
 
     @property
     def path(self) -> str:
         """Path of the model in an HTTP URL."""
-        return f"{self.prefix}/v2{model_path(self.name, self.version)}"
+        return f"{self.server.prefix}/v2{model_path(self.name, self.version)}"
 
     @property
     def url(self) -> str:
         """The URL of the model."""
-        return f"{self.scheme}://{self.authority}{self.path}"
+        return f"{self.server.url}/v2{model_path(self.name, self.version)}"
 
     def sibling(self, name: str, version: int) -> ModelAddress:
         """Return another model of the same server.
@@ -259,16 +239,22 @@ class ModelAddress:
                 ) from None
             raise
 
-    def _only_name(self) -> str:
-        """Return the name of the server's only model."""
-        names = sorted(self.server.ready_models())
-        if len(names) != 1:
-            listed = ", ".join(map(repr, names)) or "none"
-            server = f"{self.scheme}://{self.authority}{self.prefix}"
-            raise InvalidArgumentError(
-                f"URL of a model expected {server}/v2/models/NAME, got {server}: models ready there: {listed}"
-            )
-        return names[0]
+
+def only_model_name(server: V2Client) -> str:
+    """Return the name of the only model of a server.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If several models are ready, or none.
+    """
+    names = sorted(server.ready_models())
+    if len(names) != 1:
+        listed = ", ".join(map(repr, names)) or "none"
+        raise InvalidArgumentError(
+            f"URL of a model expected {server.url}/v2/models/NAME, got {server.url}: models ready there: {listed}"
+        )
+    return names[0]
 
 
 @runtime_checkable

@@ -39,11 +39,9 @@ def _is_parameters(value: object) -> bool:
 
 
 def _are_names(value: object) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and all(isinstance(element, str) for element in value)
-    )
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return all(isinstance(element, str) for element in value)
 
 
 _COUNT = "an int from 0 to 2**64 - 1"

@@ -70,7 +70,7 @@ def describe(recording: Recording, baseline: Recording | None = None) -> Json:
         "batches": batch_table(recording)[:_MOST_ROWS],
         "controls": control_inputs(recording, config)[:_MOST_ROWS],
         "figures": _figures(recording),
-        "arrivals": [write_arrival(arrival) for arrival in arrivals_of(recording.events)],
+        "arrivals": [write_arrival(arrival) for arrival in arrivals_of(recording)],
     }
 
 

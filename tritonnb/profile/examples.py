@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from tritonnb.simulation.arrivals import require_positive, require_seed
 Tensors = dict[str, np.ndarray]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]
 Shapes = Mapping[str, Sequence[int]]
+#: Returns the next example with so many rows; None keeps the rows of the example.
+NextExample = Callable[[int | None], Tensors]
 
 #: Number of different random examples, and the limit of their total size in bytes.
 _EXAMPLES, _BYTES = 16, 64_000_000
@@ -40,30 +43,8 @@ _SUBJECTS = (
 )  # fmt: skip
 
 
-class Examples:
-    """The inputs of requests, one example after the other.
-
-    Parameters
-    ----------
-    count : int
-    make : callable
-        ``make(number, rows)`` creates an example; called once for each combination.
-    """
-
-    def __init__(self, count: int, make: Callable[[int, int | None], Tensors]) -> None:
-        self._count = count
-        self._make = cache(make)
-        self._next_index = 0
-
-    def next_example(self, rows: int | None) -> Tensors:
-        """Return the next example with this many rows; None keeps the rows of the example."""
-        number = self._next_index % self._count
-        self._next_index += 1
-        return self._make(number, rows)
-
-
-def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Examples:
-    """Create examples for a model.
+def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> NextExample:
+    """Create examples for a model, which are used in turn.
 
     Parameters
     ----------
@@ -87,8 +68,14 @@ def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Exam
         raise InvalidArgumentError("inputs expected at least one example, got an empty list")
     checked = [_checked(spec, example) for example in several]
     if spec.max_batch_size == 0:
-        return Examples(len(checked), lambda number, rows: checked[number])
-    return Examples(len(checked), lambda number, rows: _with_rows(checked[number], rows))
+        return _in_turn(len(checked), lambda number, rows: checked[number])
+    return _in_turn(len(checked), lambda number, rows: _with_rows(checked[number], rows))
+
+
+def _in_turn(count: int, make: Callable[[int, int | None], Tensors]) -> NextExample:
+    """Return the examples one after the other; ``make(number, rows)`` is called once for each combination."""
+    numbers, made = cycle(range(count)), cache(make)
+    return lambda rows: made(next(numbers), rows)
 
 
 def _checked(spec: ModelSpec, inputs: Mapping[str, npt.ArrayLike]) -> Tensors:
@@ -108,7 +95,7 @@ def _with_rows(example: Tensors, rows: int | None) -> Tensors:
 # --- generated from the metadata ------------------------------------------------------------------
 
 
-def _generated(spec: ModelSpec, kind: str, shapes: Shapes, seed: int) -> Examples:
+def _generated(spec: ModelSpec, kind: str, shapes: Shapes, seed: int) -> NextExample:
     if kind not in ("random", "zero"):
         raise InvalidArgumentError(f"inputs expected 'random', 'zero', a dict of arrays or a list, got '{kind}'")
     if unknown := set(shapes) - set(spec.inputs):
@@ -129,7 +116,7 @@ def _generated(spec: ModelSpec, kind: str, shapes: Shapes, seed: int) -> Example
 
     size = sum(math.prod(dims[tensor.name]) * (tensor.datatype.itemsize or 12) for tensor in tensors)
     fitting = _BYTES // (max(1, spec.max_batch_size) * max(1, size))
-    return Examples(1 if kind == "zero" else max(1, min(_EXAMPLES, fitting)), make)
+    return _in_turn(1 if kind == "zero" else max(1, min(_EXAMPLES, fitting)), make)
 
 
 def _example_dims(spec: ModelSpec, tensor: TensorSpec, shapes: Shapes) -> tuple[int, ...]:

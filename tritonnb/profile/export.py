@@ -50,9 +50,7 @@ def perf_analyzer_command(model: str, traffic: LoadOptions, rate: float, url: st
         requests = arrivals.requests if requests is None else min(requests, arrivals.requests)
     inputs = traffic.get("inputs", "random")
     if not isinstance(inputs, str) or (clients is None and arrivals not in ("constant", "poisson")):
-        what = (
-            "inputs 'random' or 'zero'" if not isinstance(inputs, str) else "clients=, or constant or poisson arrivals"
-        )
+        what = "clients=, or constant or poisson arrivals" if isinstance(inputs, str) else "inputs 'random' or 'zero'"
         raise InvalidArgumentError(f"perf_analyzer expected {what}: it has no option for other workloads")
     words = ["perf_analyzer", "-m", model, "-u", authority, "-i", "grpc" if scheme.startswith("grpc") else "http"]
     words += ["-b", str(rows or 1)]

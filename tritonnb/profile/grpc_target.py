@@ -25,8 +25,9 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
         self._version = model.version
-        self._channel = model.access.channel(model.scheme, model.authority)
-        self._metadata = model.access.metadata
+        server = model.server
+        self._channel = server.access.channel(server.scheme, server.authority)
+        self._metadata = server.access.metadata
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     def abort(self, pending: PendingRequest) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -44,9 +44,9 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
 
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
-        context = model.access.ssl_context() if model.scheme == "https" else None
-        self._client = HttpClient(model.url, context)
-        self._headers = dict(model.access.headers)
+        access = model.server.access
+        self._client = HttpClient(model.url, access.ssl_context() if model.server.scheme == "https" else None)
+        self._headers = dict(access.headers)
         self._path = model.path
         self._loop = BackgroundLoop("tritonnb-load-http")
 
@@ -114,13 +114,13 @@ class HttpStreamTarget(HttpTarget):
     async def _exchange(self, pending: PendingRequest, head: bytes, body: bytes) -> str:
         if request_parameters(pending.arrival):
             return "generate_stream sends no sequences, priorities or timeouts: use over='grpc'"
-        events = EventReader()
-        error = ""
+        error, rest = "", b""
 
         def receive(data: bytes) -> None:
-            nonlocal error
+            nonlocal error, rest
             now = time.monotonic_ns()
-            for event in events.read(data):
+            events, rest = read_events(rest + data)
+            for event in events:
                 if "error" in event:
                     error = str(event["error"])
                 else:
@@ -139,27 +139,17 @@ class HttpStreamTarget(HttpTarget):
         return self._client.head(f"{self._path}/generate_stream", len(body), headers), body
 
 
-class EventReader:
-    r"""A reader of server-sent events with JSON objects, from parts of a stream.
+def read_events(data: bytes) -> tuple[list[Json], bytes]:
+    r"""Return the server-sent events with JSON objects that end in a part of a stream, and the rest of it.
 
     Examples
     --------
-    >>> events = EventReader()
-    >>> list(events.read(b'data: {"OUT": 1}\n')), list(events.read(b'\ndata: {"OUT'))
-    ([{'OUT': 1}], [])
+    >>> read_events(b'data: {"OUT": 1}\n\ndata: {"OUT')
+    ([{'OUT': 1}], b'data: {"OUT')
     """
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def read(self, data: bytes) -> Iterator[Json]:
-        """Yield the events that end in this part of the stream."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if line.startswith(_DATA):
-                event = json.loads(line[len(_DATA) :])
-                if isinstance(event, dict):
-                    yield event
+    *lines, rest = data.split(b"\n")
+    events = [json.loads(line.removeprefix(_DATA)) for line in lines if line.startswith(_DATA)]
+    return [event for event in events if isinstance(event, dict)], rest
 
 
 def _elements(array: Any) -> Any:
@@ -181,12 +171,12 @@ class HttpClient:
     url : str
         ``http://HOST:PORT`` or ``https://HOST:PORT``; a path is ignored.
     context : ssl.SSLContext, optional
-        For ``https``; by default one that trusts the authorities of the system.
+        For ``https``.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
-        self._ssl = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._ssl = context
         self._host = parts.hostname or "localhost"
         self._port = parts.port or (443 if self._ssl else 80)
         self._authority = parts.netloc.rpartition("@")[2]
@@ -195,9 +185,8 @@ class HttpClient:
     def head(self, path: str, length: int, headers: dict[str, str]) -> bytes:
         """Encode the head of a request; ``length`` is the size of its body in bytes."""
         fields = {"Host": self._authority, "Content-Length": str(length), **headers}
-        return "\r\n".join([f"POST {path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items()), "", ""]).encode(
-            "latin-1"
-        )
+        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        return "\r\n".join(lines).encode("latin-1")
 
     async def post(self, head: bytes, body: bytes, on_data: Callable[[bytes], object] | None = None) -> Response:
         """Send a request; return status and body of its response.

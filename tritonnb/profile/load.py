@@ -205,7 +205,7 @@ def open_target(model: ModelHandle | ModelAddress, over: str | None) -> Target:
         If the protocol cannot stream the requests that the model needs.
     """
     if not isinstance(model, ModelAddress):
-        if over in (None, "process"):
+        if over is None or over == "process":
             return InProcessTarget(model)
         model = remote_model(model, over)
     config = model.config()
@@ -217,7 +217,7 @@ def open_target(model: ModelHandle | ModelAddress, over: str | None) -> Target:
     return (GrpcStreamTarget if decoupled else GrpcTarget)(model, config)
 
 
-def remote_model(model: ModelHandle, over: str | None) -> ModelAddress:
+def remote_model(model: ModelHandle, over: str) -> ModelAddress:
     """Return the address of a model of this process at the HTTP or gRPC endpoint of its server."""
     server = model.server
     authority = server.url.rpartition("://")[2]
@@ -231,7 +231,7 @@ def remote_model(model: ModelHandle, over: str | None) -> ModelAddress:
         raise UnavailableError(
             "over='http' expected a server with an HTTP endpoint, got one without: start it with http_port=0"
         )
-    return ModelAddress(over or "http", authority, "", model.name, model.version)
+    return ModelAddress.parse(f"{over}://{authority}", model.name).sibling(model.name, model.version)
 
 
 def config_of(model: ModelHandle | ModelAddress) -> pb.ModelConfig:

@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from IPython.display import DisplayHandle
+from typing import TypeVar
 
 T = TypeVar("T")
 #: Poll interval in seconds. A signal wakes only a thread that is waiting already, so never wait without a timeout.
@@ -56,27 +53,6 @@ def wait(finished: Future[T], timeout: float | None, progress: Callable[[], str]
     except KeyboardInterrupt:
         stop()
         raise
-
-
-class UpdatedOutputs:
-    """The outputs of a notebook that show a running operation and are updated with it."""
-
-    def __init__(self) -> None:
-        self._handles: list[DisplayHandle] = []
-
-    def show(self, html: str, text: str, *, update: bool) -> None:
-        """Display HTML, and its plain text, in the current cell; ``update`` says whether it may change."""
-        from IPython.display import DisplayHandle
-
-        handle = DisplayHandle()
-        handle.display({"text/html": html, "text/plain": text}, raw=True)
-        if update:
-            self._handles.append(handle)
-
-    def update(self, html: str, text: str) -> None:
-        """Replace the contents of the outputs; may be called on any thread."""
-        for handle in list(self._handles):
-            handle.update({"text/html": html, "text/plain": text}, raw=True)
 
 
 @contextmanager

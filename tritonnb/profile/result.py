@@ -210,12 +210,8 @@ class LoadResult:
             text += f" {self.token_times.verdict()}"
         if self.note:
             text += f" {self.note}"
-        if (
-            self._has_rate()
-            and self.rate < 0.9 * (self.intended_rate or 0)
-            and not self.failed
-            and self._latency_grew()
-        ):
+        is_slow = self._has_rate() and self.rate < 0.9 * (self.intended_rate or 0)
+        if is_slow and not self.failed and self._latency_grew():
             text += " The server is overloaded: the latency grew during the load."
         return text
 

@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
-from tritonnb.profile.examples import Examples
+from tritonnb.profile.examples import NextExample
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import COLUMNS, LoadResult
 from tritonnb.profile.targets import PendingRequest, Target, describe_missing_times
-from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
+from tritonnb.profile.workload import AnyLoop, ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival
@@ -72,19 +72,14 @@ class Load:
     """
 
     def __init__(
-        self,
-        target: Target,
-        workload: OpenLoop | ClosedLoopWorkload,
-        inputs: Examples,
-        recorded: ModelHandle | None,
-        grace: float,
+        self, target: Target, workload: AnyLoop, next_example: NextExample, recorded: ModelHandle | None, grace: float
     ) -> None:
         self.sent = 0
         self.completed = 0
         self.failed = 0
         self._target = target
         self._workload = workload
-        self._inputs = inputs
+        self._next_example = next_example
         self._recorded = recorded
         self._grace_ns = round(grace * 1e9)
         self._active_ns = time.monotonic_ns()  # time of the last request or response
@@ -253,10 +248,9 @@ class Load:
             if not due and limited and self._is_silent(now):
                 return
             wake = min(end, due[0][0] if due else self._active_ns + self._grace_ns if limited else math.inf)
+            timeout_s = None if wake == math.inf else max(0.0, (wake - now) / 1e9)
             try:
-                pending = self._completed_requests.get(
-                    timeout=None if wake == math.inf else max(0.0, (wake - now) / 1e9)
-                )
+                pending = self._completed_requests.get(timeout=timeout_s)
             except Empty:
                 continue
             if pending is not None:
@@ -294,7 +288,7 @@ class Load:
         elif sequence:
             self._open_sequences[sequence] = None
         rows = arrival.rows if self._workload.sets_rows else None
-        pending = PendingRequest(arrival, self._inputs.next_example(rows), client, intended_ns, self._complete)
+        pending = PendingRequest(arrival, self._next_example(rows), client, intended_ns, self._complete)
         self.sent += 1
         self._outstanding[pending] = None
         pending.sent_ns = self._active_ns = time.monotonic_ns()

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
+from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.sweep_result import SweepResult, trial_text
 from tritonnb.profile.trial import StoppedError, Trial
 
 if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -98,7 +99,7 @@ class Sweep:
         self._repeated: list[Trial] = []
         self._plan = SweepPlan([])
         self._stopping = Event()
-        self._outputs = UpdatedOutputs()
+        self._outputs: list[DisplayHandle] = []
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         self._thread = Thread(target=self._run, name="tritonnb-sweep", daemon=True)
@@ -165,8 +166,7 @@ class Sweep:
         ax : matplotlib.axes.Axes, optional
             To draw into.
         """
-        figure: Figure = self.wait().plot(ax)
-        return figure
+        return self.wait().plot(ax)
 
     def plot_pareto(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_pareto`, after waiting for the end.
@@ -176,8 +176,7 @@ class Sweep:
         ax : matplotlib.axes.Axes, optional
             To draw into.
         """
-        figure: Figure = self.wait().plot_pareto(ax)
-        return figure
+        return self.wait().plot_pareto(ax)
 
     def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_throughput_latency`, after waiting for the end.
@@ -199,8 +198,7 @@ class Sweep:
         >>> len(figure.axes)
         1
         """
-        figure: Figure = self.wait().plot_throughput_latency(ax)
-        return figure
+        return self.wait().plot_throughput_latency(ax)
 
     def apply(self) -> str:
         """`SweepResult.apply`, after waiting for the end.
@@ -254,17 +252,27 @@ class Sweep:
         return self.result._repr_html_() if self.done else html.escape(self._progress())
 
     def _ipython_display_(self) -> None:
-        self._outputs.show(self._repr_html_(), repr(self), update=not self.done)
+        from IPython.display import DisplayHandle
+
+        output = DisplayHandle()
+        output.display({"text/html": self._repr_html_(), "text/plain": repr(self)}, raw=True)
+        if not self.done:
+            self._outputs.append(output)
+
+    def _update_outputs(self, markup: str, text: str) -> None:
+        """Replace the contents of the outputs that show the sweep; may be called on any thread."""
+        for output in list(self._outputs):
+            output.update({"text/html": markup, "text/plain": text}, raw=True)
 
     def _run(self) -> None:
         try:
             self._try()
             result = self.result
         except BaseException as error:
-            self._outputs.update(html.escape(f"sweep failed: {error}"), f"<Sweep: failed: {error}>")
+            self._update_outputs(html.escape(f"sweep failed: {error}"), f"<Sweep: failed: {error}>")
             self._finished.set_exception(error)
         else:
-            self._outputs.update(result._repr_html_(), repr(result))
+            self._update_outputs(result._repr_html_(), repr(result))
             self._finished.set_result(result)
         finally:
             atexit.unregister(self._stop_at_exit)
@@ -294,7 +302,7 @@ class Sweep:
 
     def _add(self, tried: Trial) -> None:
         self._trials.append(tried)
-        self._outputs.update(html.escape(self._progress()), repr(self))
+        self._update_outputs(html.escape(self._progress()), repr(self))
         if self._stopping.is_set():
             raise StoppedError
 

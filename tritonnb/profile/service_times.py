@@ -13,11 +13,10 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 from itertools import chain, pairwise
+from statistics import median
 from threading import Event
-
-import numpy as np
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
@@ -121,74 +120,54 @@ def service_times(
     if sizes is not None:
         _check(source.name, sizes, rows, limit)
     traffic: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
-    return measure(source, limit=limit, sizes=sizes, request_rows=rows, traffic=traffic, stopping=Event()).times
+    return measure(Meter(source, rows, traffic, Event()), limit, sizes).times
 
 
-def measure_for(
-    model: ModelHandle | ModelAddress,
-    configs: Collection[pb.ModelConfig],
-    request_rows: int,
-    traffic: LoadOptions,
-    stopping: Event,
-) -> Measurement:
-    """Measure a model at the batch sizes that other configurations of it can form; parameters as for `measure`.
+def measure_for(meter: Meter, configs: Collection[pb.ModelConfig]) -> Measurement:
+    """Measure a model at the batch sizes that other configurations of it can form.
 
     If they allow larger batches than the running one, a model of this process runs with the largest ``max_batch_size``
     during the measurement.
     """
-    running = config_of(model)
+    model, running = meter.model, config_of(meter.model)
     limit = max(1, *(config.max_batch_size for config in configs))
     required_sizes = {config.max_batch_size for config in configs}
     required_sizes |= {rows for config in configs for rows in config.dynamic_batching.preferred_batch_size}
-    measuring = partial(
-        measure, model, required_sizes=required_sizes, request_rows=request_rows, traffic=traffic, stopping=stopping
-    )
     if limit <= max(1, running.max_batch_size) or isinstance(model, ModelAddress):
-        return measuring(limit=min(limit, max(1, running.max_batch_size)))
+        return measure(meter, min(limit, max(1, running.max_batch_size)), required_sizes=required_sizes)
     with restored(model):
         apply_config(model, with_overrides(running, {"max_batch_size": limit}))
-        return measuring(limit=limit)
+        return measure(meter, limit, required_sizes=required_sizes)
 
 
 def measure(
-    model: ModelHandle | ModelAddress,
-    *,
-    limit: int,
-    sizes: Collection[int] | None = None,
-    required_sizes: Collection[int] = (),
-    request_rows: int,
-    traffic: LoadOptions,
-    stopping: Event,
+    meter: Meter, limit: int, sizes: Collection[int] | None = None, required_sizes: Collection[int] = ()
 ) -> Measurement:
     """Measure a model; see `service_times`.
 
     Parameters
     ----------
+    meter : Meter
     limit : int
         The largest batch.
-    required_sizes : collection of int
-        Sizes that are measured even if not all sizes are.
-    traffic : dict
-        Further arguments of `load`.
-    stopping : Event
-        Set to stop the measurement.
+    sizes : collection of int, optional
+        The rows of the batches to measure.
+    required_sizes : collection of int, optional
+        Without ``sizes``: those that are measured even if not all possible ones are.
 
     Raises
     ------
     InvalidArgumentError
         If all requests failed.
     StoppedError
-        If ``stopping`` was set.
+        If the meter was stopped.
     """
-    config = config_of(model)
-    if config.HasField("ensemble_scheduling"):
+    model = meter.model
+    if meter.config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(
             f"model '{model.name}' expected a model that executes batches, got an ensemble: measure its steps"
         )
-    meter = _Meter(
-        model, request_rows, config.HasField("sequence_batching"), config.max_batch_size > 0, traffic, stopping
-    )
-    chosen = sorted(sizes) if sizes is not None else _choose_sizes(meter, limit, request_rows, required_sizes)
+    chosen = sorted(sizes) if sizes is not None else _choose_sizes(meter, limit, required_sizes)
     rounds, rates = [], []
     for _ in range(_ROUNDS):
         times = never_decreasing(meter.times(chosen))
@@ -197,10 +176,10 @@ def measure(
                 f"model '{model.name}': expected at least one successful execution to measure, got: {meter.error}"
             )
         cost_ms, max_rate = (0.0, math.inf) if isinstance(model, ModelAddress) else meter.concurrent_load(times, limit)
-        rounds.append({rows: ms + cost_ms * rows / request_rows for rows, ms in times.items()})
+        rounds.append({rows: ms + cost_ms * rows / meter.request_rows for rows, ms in times.items()})
         rates.append(max_rate)
     by_size = {rows: [times[rows] for times in rounds if rows in times] for rows in sorted(set().union(*rounds))}
-    medians = {rows: float(np.median(values)) for rows, values in by_size.items()}
+    medians = {rows: median(values) for rows, values in by_size.items()}
     return Measurement(never_decreasing(medians), rounds, max(rates))
 
 
@@ -215,9 +194,9 @@ def never_decreasing(times: Mapping[int, float]) -> dict[int, float]:
     pools: list[list[float]] = []
     for rows in sorted(times):
         pools.append([times[rows]])
-        while len(pools) > 1 and np.median(pools[-2]) > np.median(pools[-1]):
+        while len(pools) > 1 and median(pools[-2]) > median(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    level = [float(np.median(pool)) for pool in pools for _ in pool]
+    level = [median(pool) for pool in pools for _ in pool]
     return dict(zip(sorted(times), level, strict=True))
 
 
@@ -233,8 +212,9 @@ def _check(name: str, sizes: Collection[int], request_rows: int, limit: int) -> 
             raise InvalidArgumentError(f"sizes for '{name}' expected numbers from 1 to {limit}{multiples}, got {rows}")
 
 
-def _choose_sizes(meter: _Meter, limit: int, request_rows: int, required_sizes: Collection[int]) -> list[int]:
+def _choose_sizes(meter: Meter, limit: int, required_sizes: Collection[int]) -> list[int]:
     """Return all possible batch sizes, or some of them if all would take too long."""
+    request_rows = meter.request_rows
     largest = max(request_rows, limit // request_rows * request_rows)
     powers = {request_rows << power for power in range(largest.bit_length()) if request_rows << power <= largest}
     required = {rows for rows in required_sizes if request_rows <= rows <= largest and rows % request_rows == 0}
@@ -252,17 +232,38 @@ def _requests(seconds: float) -> int:
 
 
 @dataclass
-class _Meter:
-    """A meter that sends loads to one model and measures its executions."""
+class Meter:
+    """A meter that sends loads to one model and measures its executions.
+
+    Attributes
+    ----------
+    model : ModelHandle or ModelAddress
+    request_rows : int
+        Rows of each request.
+    traffic : dict
+        Further arguments of `load`.
+    stopping : Event
+        Set to stop the measurement.
+    error : str
+        The latest error of a request.
+    """
 
     model: ModelHandle | ModelAddress
     request_rows: int
-    stateful: bool
-    batches: bool
     traffic: LoadOptions
     stopping: Event
     error: str = "no batch was executed; responses from a cache are not measured"
     _request_s: dict[int, float] = field(default_factory=dict)
+
+    @cached_property
+    def config(self) -> pb.ModelConfig:
+        """The configuration that the model has when the measurement begins."""
+        return config_of(self.model)
+
+    @property
+    def stateful(self) -> bool:
+        """True if the model batches sequences."""
+        return bool(self.config.HasField("sequence_batching"))
 
     def request_s(self, rows: int) -> float:
         """Measure the seconds from a request with this many rows to its response, after a warmup request."""
@@ -308,7 +309,7 @@ class _Meter:
             if following.reason.facts["idle_ns"] == 0 and batch.size <= max(times):
                 added.append((ms - service(batch.size) / 1e6) / len(batch.requests))
         cost_ms = max(0.0, quantile(sorted(added), _LOW)) if added else 0.0
-        return cost_ms, result.rate if busy and np.median(busy) < _BUSY else math.inf
+        return cost_ms, result.rate if busy and median(busy) < _BUSY else math.inf
 
     def _send(self, rows: int, requests: int, record: bool = False) -> LoadResult:
         """Send sequential requests with this many rows; to a stateful model, this many concurrent sequences."""
@@ -320,7 +321,7 @@ class _Meter:
         options: LoadOptions = {**self.traffic, "clients": clients, "requests": requests}
         if self.stateful:
             options["sequence_length"] = max(1, requests // clients)
-        elif self.batches:
+        elif self.config.max_batch_size > 0:
             options["rows"] = rows
         return wait_for_load(load(self.model, record=record, **options), self.stopping)
 

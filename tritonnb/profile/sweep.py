@@ -19,9 +19,9 @@ from tritonnb.profile import trial
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import AnyModel, config_of, find_model
 from tritonnb.profile.running_sweep import Grid, RunTrial, Sweep, SweepPlan
-from tritonnb.profile.service_times import Measurement, measure_for
+from tritonnb.profile.service_times import Measurement, Meter, measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by
-from tritonnb.profile.trial import MeasuredService, Trial
+from tritonnb.profile.trial import SimulatedTrials, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
 from tritonnb.recording.constraint import Constraint
 from tritonnb.recording.learned_times import joined_times
@@ -152,33 +152,31 @@ def sweep(
             is_predictable = live != "all" and (open_loop or not sequence_length)
             return SweepPlan([run_trial, run_trial], rank=partial(rank, stopping=stopping) if is_predictable else None)
         if service is not None:
-            return SweepPlan([trial_runner(MeasuredService(service), math.inf, stopping)])
+            return SweepPlan([trial_runner(SimulatedTrials(bound, seed, service), math.inf, stopping)])
         measurement = measured(stopping)
-        known = [MeasuredService(table(times), max(times)) for times in (measurement.times, *measurement.rounds)]
-        return SweepPlan(
-            [trial_runner(service_times, measurement.max_rate, stopping) for service_times in known],
-            measurement.max_rate,
-            measurement.times,
-        )
+        measured_times = (measurement.times, *measurement.rounds)
+        known = [SimulatedTrials(bound, seed, table(times), max(times)) for times in measured_times]
+        runners = [trial_runner(trials, measurement.max_rate, stopping) for trials in known]
+        return SweepPlan(runners, measurement.max_rate, measurement.times)
 
     @cache
     def measured(stopping: Event) -> Measurement:
         request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
-        return measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
+        meter = Meter(target, rows or 1, request_options, stopping)
+        return measure_for(meter, [config for _, config in grid])
 
     def rank(tried: Sequence[Trial], stopping: Event) -> list[Trial]:
         """Predict the other configurations from recordings of those that were tried; the best first."""
         recordings = [trial.recording for trial in tried if trial.recording is not None and trial.recording.batches]
         times = joined_times(recordings) if recordings else table(measured(stopping).times)
-        predict = partial(trial.simulate_trial, arrivals_at(rate), MeasuredService(times), bound, seed)
+        predict = partial(SimulatedTrials(bound, seed, times).run, arrivals_at(rate))
         others = [(edits, config) for edits, config in grid if all(edits != trial.edits for trial in tried)]
         return sorted((replace(predict(*other), predicted=True) for other in others), key=rank_by(by_rate))
 
-    def trial_runner(known: MeasuredService, max_rate: float, stopping: Event) -> RunTrial:
+    def trial_runner(trials: SimulatedTrials, max_rate: float, stopping: Event) -> RunTrial:
         if fixed_arrivals is not None:
-            return partial(trial.simulate_trial, fixed_arrivals, known, bound, seed)
-        assert bound is not None
-        return partial(trial.find_highest_rate, arrivals_at, known, bound, seed, rows or 1, max_rate, stopping)
+            return partial(trials.run, fixed_arrivals)
+        return partial(trials.find_highest_rate, arrivals_at, rows or 1, max_rate, stopping)
 
     def result(repeated: list[Trial], trials: list[Trial], plan: SweepPlan) -> SweepResult:
         ranked = sorted(trials, key=rank_by(by_rate))

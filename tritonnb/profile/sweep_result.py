@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
@@ -30,6 +29,7 @@ from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 
 @extensible
@@ -78,9 +78,9 @@ class SweepResult:
     'perf_analyzer -m double -u triton:8000 -i http -b 1'
     """
 
-    plot: ClassVar[Callable[..., Any]]
-    plot_pareto: ClassVar[Callable[..., Any]]
-    plot_throughput_latency: ClassVar[Callable[..., Any]]
+    plot: ClassVar[Callable[..., Figure]]
+    plot_pareto: ClassVar[Callable[..., Figure]]
+    plot_throughput_latency: ClassVar[Callable[..., Figure]]
 
     model: ModelHandle | ModelAddress
     running: Trial
@@ -243,11 +243,8 @@ class SweepResult:
             none = f"None of {count} configurations satisfies {self._bound()}; the best: {trial_text(first)}."
             none += self._predicted()
             return f"{none} Keep the running configuration: {trial_text(self.running)}." if self.running.meets else none
-        limit = (
-            f" This server is limited to about {self.max_rate:.0f} requests/s."
-            if first.rate > 0.9 * self.max_rate
-            else ""
-        )
+        is_limited = first.rate > 0.9 * self.max_rate
+        limit = f" This server is limited to about {self.max_rate:.0f} requests/s." if is_limited else ""
         if self._is_better(first):
             text = f"Best of {count} configurations: {trial_text(first)}. Running: {trial_text(self.running)}."
         elif first.extrapolated:
@@ -359,9 +356,9 @@ def noise_of(repeated: Sequence[Trial], by_rate: bool) -> float:
     It is twice the median absolute deviation: the difference of two measurements, and robust against outliers if there
     are more.
     """
-    values = np.array([trial.rate if by_rate else trial.percentile(99) for trial in repeated])
-    values = values[np.isfinite(values)]
-    if not len(values) or not np.median(values):
+    measured = [trial.rate if by_rate else trial.percentile(99) for trial in repeated]
+    values = list(filter(math.isfinite, measured))
+    middle = median(values) if values else 0.0
+    if not middle:
         return _NOISE
-    middle = np.median(values)
-    return max(_NOISE, 2 * float(np.median(np.abs(values - middle)) / middle))
+    return max(_NOISE, 2 * median(abs(value - middle) for value in values) / middle)

@@ -17,6 +17,7 @@ from tritonnb.core.html_table import html_report
 from tritonnb.recording.arrivals import OfferedLoad, offered_load
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
+from tritonnb.recording.rerun import only_model
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.lanes import count_overlaps
@@ -98,11 +99,9 @@ class Theory:
                 f"load is {self.load:.0%} of the capacity of the instances, so the latency keeps growing: "
                 f"it is that of this recording, not of a steady state. {law}"
             )
-        unbatched = (
-            f"without batching the latency would be {self.unbatched_latency_ms:.2f} ms"
-            if math.isfinite(self.unbatched_latency_ms)
-            else "without batching one instance would be overloaded"
-        )
+        unbatched = "without batching one instance would be overloaded"
+        if math.isfinite(self.unbatched_latency_ms):
+            unbatched = f"without batching the latency would be {self.unbatched_latency_ms:.2f} ms"
         return f"{law} The load is {self.load:.0%} of the capacity of the instances; {unbatched}."
 
     def table(self) -> list[tuple[str, float, str]]:
@@ -166,15 +165,12 @@ def theory(rec: Recording) -> Theory:
     if not isinstance(rec, Recording):
         raise InvalidArgumentError(f"theory expected a recording, got {type(rec).__name__}")
     rec.require_every_request("theory")
-    models = {request.model for request in rec.requests}
-    if len(models) != 1:
-        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
-        raise InvalidArgumentError(f"theory expected a recording of one model, got one of {names}")
+    model = only_model({request.model for request in rec.requests}, "theory")
     begin = min(request.received_ns for request in rec.requests)
     span_ns = max(request.exec_end_ns for request in rec.requests) - begin
     if span_ns <= 0:
         raise InvalidArgumentError("theory expected a recording with a duration above 0, got 0")
-    config = rec.configs.get(models.pop())
+    config = rec.configs.get(model)
     offered = offered_load(rec)
     rate, rows = offered.rate, offered.rows
     latency_ms = fmean(request.latency_ns for request in last_executions(rec.requests)) / 1e6
@@ -213,9 +209,8 @@ def _line(rec: Recording) -> tuple[float, float]:
 def _in_system(rec: Recording, span_ns: int) -> float:
     """Return the mean number of requests in the server over time."""
     times, counts = count_overlaps((request.received_ns, request.exec_end_ns) for request in rec.requests)
-    return (
-        sum(count * (until - since) for count, (since, until) in zip(counts, pairwise(times), strict=False)) / span_ns
-    )
+    spans = zip(counts, pairwise(times), strict=False)
+    return sum(count * (until - since) for count, (since, until) in spans) / span_ns
 
 
 def _unbatched_latency_ms(rate: float, service_ms: float) -> float:

@@ -19,7 +19,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.load import config_of, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
-from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
+from tritonnb.profile.workload import AnyLoop, LoadOptions, OpenLoop
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.constraint import Constraint, measure
 from tritonnb.recording.recording import Recording
@@ -130,82 +130,76 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class MeasuredService:
-    """Service times of a simulation, and the largest measured batch size.
+class SimulatedTrials:
+    """Trials of a sweep by simulation.
 
     Attributes
     ----------
+    constraint : Constraint or None
+    seed : int
     service : Service
     max_rows : float
         Largest measured batch size in rows; infinity for a service model given by the user.
     """
 
+    constraint: Constraint | None
+    seed: int
     service: Service
     max_rows: float = math.inf
 
+    def run(self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig) -> Trial:
+        """Simulate a configuration with the given arrivals."""
+        recording = simulated(config, arrivals, self.service, self.seed)
+        latencies = np.array([request.latency_ns for request in last_executions(recording.requests)], np.float64) / 1e6
+        refused = len(recording.refused)
+        begin = min((request.received_ns for request in recording.requests), default=0)
+        span_ns = max((request.exec_end_ns for request in recording.requests), default=0) - begin
+        meets = not refused and (self.constraint is None or self.constraint.holds(latencies))
+        extrapolated = max(recording.batch_sizes(), default=0) > self.max_rows
+        rate = len(latencies) * 1e9 / max(1, span_ns)
+        return Trial(edits, config, rate, latencies, refused, meets, recording, extrapolated)
 
-def simulate_trial(
-    arrivals: Arrivals,
-    known: MeasuredService,
-    constraint: Constraint | None,
-    seed: int,
-    edits: dict[str, object],
-    config: pb.ModelConfig,
-) -> Trial:
-    """Simulate a configuration with the given arrivals."""
-    recording = simulated(config, arrivals, known.service, seed)
-    latencies = np.array([request.latency_ns for request in last_executions(recording.requests)], np.float64) / 1e6
-    refused = len(recording.refused)
-    begin = min((request.received_ns for request in recording.requests), default=0)
-    span_ns = max((request.exec_end_ns for request in recording.requests), default=0) - begin
-    meets = not refused and (constraint is None or constraint.holds(latencies))
-    extrapolated = max(recording.batch_sizes(), default=0) > known.max_rows
-    rate = len(latencies) * 1e9 / max(1, span_ns)
-    return Trial(edits, config, rate, latencies, refused, meets, recording, extrapolated)
+    def find_highest_rate(
+        self,
+        arrivals_at: Callable[[float], Arrivals],
+        rows: int,
+        max_rate: float,
+        stopping: Event,
+        edits: dict[str, object],
+        config: pb.ModelConfig,
+    ) -> Trial:
+        """Simulate a configuration at the highest rate at which it satisfies the constraint.
 
+        The search goes from high to low rates, because a delay may violate the constraint at a low rate, where batches
+        do not fill, and satisfy it at a high rate. If no rate satisfies it, the trial at the lowest rate is returned.
+        Only the second half of the requests counts, because queues need time to fill.
+        """
+        constraint = self.constraint
+        assert constraint is not None
 
-def find_highest_rate(
-    arrivals_at: Callable[[float], Arrivals],
-    known: MeasuredService,
-    constraint: Constraint,
-    seed: int,
-    rows: int,
-    max_rate: float,
-    stopping: Event,
-    edits: dict[str, object],
-    config: pb.ModelConfig,
-) -> Trial:
-    """Simulate a configuration at the highest rate at which it satisfies a constraint.
+        def at(rate: float) -> Trial:
+            if stopping.is_set():
+                raise StoppedError
+            trial = self.run(arrivals_at(rate), edits, config)
+            settled_ms = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
+            meets = not trial.refused and constraint.holds(settled_ms)
+            return replace(trial, rate=rate, latencies_ms=settled_ms, meets=meets)
 
-    The search goes from high to low rates, because a delay may violate the constraint at a low rate, where batches do
-    not fill, and satisfy it at a high rate. If no rate satisfies it, the trial at the lowest rate is returned. Only the
-    second half of the requests counts, because queues need time to fill.
-    """
-
-    def at(rate: float) -> Trial:
-        if stopping.is_set():
-            raise StoppedError
-        trial = simulate_trial(arrivals_at(rate), known, constraint, seed, edits, config)
-        settled_ms = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
-        return replace(
-            trial, rate=rate, latencies_ms=settled_ms, meets=not trial.refused and constraint.holds(settled_ms)
-        )
-
-    most = min(max_rate, capacity(config, known.service, rows) / rows)
-    above = most
-    for share in _SHARES:
-        best = at(most * share)
-        if best.meets:
-            break
-        above = best.rate
-    # No rate above the capacity can be sustained, even if a short simulation does not show it.
-    while best.meets and above - best.rate > _PRECISION * best.rate:
-        middle = at((best.rate + above) / 2)
-        if middle.meets:
-            best = middle
-        else:
-            above = middle.rate
-    return best
+        most = min(max_rate, capacity(config, self.service, rows) / rows)
+        above = most
+        for share in _SHARES:
+            best = at(most * share)
+            if best.meets:
+                break
+            above = best.rate
+        # No rate above the capacity can be sustained, even if a short simulation does not show it.
+        while best.meets and above - best.rate > _PRECISION * best.rate:
+            middle = at((best.rate + above) / 2)
+            if middle.meets:
+                best = middle
+            else:
+                above = middle.rate
+        return best
 
 
 def run_live_trial(
@@ -261,7 +255,7 @@ def apply_config(model: ModelHandle | ModelAddress, config: pb.ModelConfig) -> s
     return handle.apply()
 
 
-def virtual_arrivals(workload: OpenLoop | ClosedLoopWorkload) -> Arrivals:
+def virtual_arrivals(workload: AnyLoop) -> Arrivals:
     """Convert a workload to the arrivals of a simulation.
 
     Raises

@@ -130,6 +130,9 @@ class ClosedLoopWorkload:
         return [_sequence(plain, self.sequence_length) for _ in range(self.clients)]
 
 
+AnyLoop = OpenLoop | ClosedLoopWorkload
+
+
 def workload(
     *,
     rate: float | None = None,
@@ -143,7 +146,7 @@ def workload(
     sequences: int = 4,
     seed: int = 0,
     stateful: bool = False,
-) -> OpenLoop | ClosedLoopWorkload:
+) -> AnyLoop:
     """Create a workload from the arguments of `load`; ``stateful`` means that the model requires sequences.
 
     Raises
@@ -186,9 +189,8 @@ def workload(
     process = arrivals or "constant"
     if process not in PROCESSES:
         raise InvalidArgumentError(f"arrivals expected one of {', '.join(PROCESSES)}, or a list, got '{process}'")
-    times = takewhile(
-        lambda time_us: time_us < limits[1] * 1e6, arrival_times_us(process, rate, burst=burst, seed=seed)
-    )
+    endless = arrival_times_us(process, rate, burst=burst, seed=seed)
+    times = takewhile(lambda time_us: time_us < limits[1] * 1e6, endless)
     sent: Iterator[Arrival] = (Arrival(time_us, rows or 1) for time_us in islice(times, requests))
     if sequence_length:
         sent = _in_sequences(sent, sequence_length, sequences)

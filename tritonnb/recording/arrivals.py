@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled
+from tritonnb.core.events import RequestArrived, RequestCancelled
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recorded_events import RecordedEvents
@@ -18,21 +18,13 @@ from tritonnb.simulation.arrivals import Arrival
 _EXCESS = 0.05
 
 
-def arrivals_of(events: Iterable[Event]) -> list[Arrival]:
+def arrivals_of(rec: RecordedEvents) -> list[Arrival]:
     """Return the arrival of each request, in µs after the first one."""
-    arrived: list[RequestArrived] = []
-    cancelled_ns: dict[int, int] = {}
-    steps: Counter[int] = Counter()
-    for event in events:
-        if isinstance(event, RequestArrived):
-            arrived.append(event)
-        elif isinstance(event, RequestCancelled):
-            cancelled_ns[event.serial] = event.time_ns
-        elif isinstance(event, BatchExecuted):
-            steps.update([serial for serial, *_ in event.requests])
+    cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
+    steps, begin_ns = Counter(request.serial for request in rec.requests), rec.first_arrival_ns
     return [
-        arrival_of(event, arrived[0].time_ns, cancelled_ns.get(event.serial), max(1, steps[event.serial]))
-        for event in arrived
+        arrival_of(event, begin_ns, cancelled_ns.get(serial), max(1, steps[serial]))
+        for serial, event in rec.arrived.items()
     ]
 
 
@@ -80,11 +72,9 @@ def offered_load(rec: RecordedEvents) -> OfferedLoad:
     """Measure the load of a recording of one model; at least one request must have run and time must have passed."""
     arrived = sorted((event.time_ns, event.size) for event in rec.arrived.values())
     begin = min(request.received_ns for request in rec.requests)
-    throughput = (
-        len(last_executions(rec.requests)) * 1e9 / (max(request.exec_end_ns for request in rec.requests) - begin)
-    )
-    first_end_ns = min(request.exec_end_ns for request in rec.requests)
-    rate = _rate([time_ns for time_ns, _ in arrived], first_end_ns) or throughput
+    ends_ns = [request.exec_end_ns for request in rec.requests]
+    throughput = len(last_executions(rec.requests)) * 1e9 / (max(ends_ns) - begin)
+    rate = _rate([time_ns for time_ns, _ in arrived], min(ends_ns)) or throughput
     sizes = [size for _, size in arrived] or [request.size for request in rec.requests]
     return OfferedLoad(rate, fmean(sizes), throughput)
 

@@ -205,25 +205,6 @@ def _request_fields(event: RequestArrived | None) -> tuple[str, int, int | str, 
     return ("", 0, 0, 0) if event is None else (event.id, event.priority, event.correlation_id, event.flags)
 
 
-def batch_rows(batches: Sequence[Batch]) -> list[dict[str, object]]:
-    """Return the batches as rows of a table; ``sent_ms`` counts from the first batch sent."""
-    begin = min((batch.sent_ns for batch in batches), default=0)
-    return [
-        {
-            "batch": batch.number,
-            "model": batch.model,
-            "instance": batch.instance,
-            "requests": len(batch.requests),
-            "rows": batch.size,
-            "sent_ms": (batch.sent_ns - begin) / 1e6,
-            "queue_ms": batch.queue_ns / 1e6,
-            "compute_ms": batch.compute_ns / 1e6,
-            "why": batch.why,
-        }
-        for batch in batches
-    ]
-
-
 class Outlier(NamedTuple):
     """An execution that took much longer than others of its size.
 

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording import latency_split as split
 from tritonnb.recording.batches import RequestRecord, last_executions
-from tritonnb.recording.latency_split import (
-    CAUSES,
-    COMPUTE_INFER,
-    OVERHEAD,
-    QUEUE_DELAY,
-    WAITS,
-    Interval,
-    LatencySplitter,
-    sum_by_cause,
-)
 from tritonnb.recording.remedies import Remedy, find_remedies
 from tritonnb.simulation.service import Service
 
@@ -28,7 +19,7 @@ if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
 #: The causes that executions are part of, that of the request's batch or of earlier ones.
-_WITH_EXECUTIONS = (WAITS - {QUEUE_DELAY, OVERHEAD}) | {COMPUTE_INFER}
+_WITH_EXECUTIONS = (split.WAITS - {split.QUEUE_DELAY, split.OVERHEAD}) | {split.COMPUTE_INFER}
 
 
 @dataclass(frozen=True)
@@ -40,6 +31,10 @@ class Blame:
     request : RequestRecord
     intervals : tuple of Interval
         Adjacent, from the reception of the request to its response.
+    recording : Recording
+        Of the model of the request.
+    service : Service or None
+        Service-time model of the simulations that find remedies; the recorded one by default.
 
     Examples
     --------
@@ -58,9 +53,9 @@ class Blame:
     """
 
     request: RequestRecord
-    intervals: tuple[Interval, ...]
-    _recording: Recording = field(repr=False, compare=False)
-    _service: Service | None = field(default=None, repr=False, compare=False)
+    intervals: tuple[split.Interval, ...]
+    recording: Recording = field(repr=False, compare=False)
+    service: Service | None = field(default=None, repr=False, compare=False)
 
     @property
     def latency_ns(self) -> int:
@@ -70,7 +65,10 @@ class Blame:
     @property
     def parts(self) -> dict[str, int]:
         """The time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
-        return sum_by_cause(self.intervals)
+        times = dict.fromkeys(split.CAUSES, 0)
+        for interval in self.intervals:
+            times[interval.cause] += interval.duration_ns
+        return {cause: ns for cause, ns in times.items() if ns}
 
     @cached_property
     def remedies(self) -> Mapping[str, Remedy]:
@@ -81,7 +79,7 @@ class Blame:
         has no remedy, because the simulation does not reproduce it.
         """
         causes = tuple(cause for cause in self.parts if cause not in self.outliers)
-        return find_remedies(self._recording, self.request, causes, self._service)
+        return find_remedies(self, causes)
 
     @cached_property
     def outliers(self) -> Mapping[str, str]:
@@ -94,13 +92,13 @@ class Blame:
             spans = [(part.begin_ns, part.end_ns) for part in self.intervals if part.cause == cause]
             outliers = [
                 outlier
-                for outlier in self._recording.outliers
-                if (outlier.batch.number == self.request.batch) == (cause == COMPUTE_INFER)
+                for outlier in self.recording.outliers
+                if (outlier.batch.number == self.request.batch) == (cause == split.COMPUTE_INFER)
                 and any(outlier.batch.exec_start_ns < end and outlier.batch.exec_end_ns > begin for begin, end in spans)
             ]
             if outliers:
                 worst = max(outliers, key=lambda outlier: outlier.batch.compute_ns)
-                subject = "this execution" if cause == COMPUTE_INFER else f"batch {worst.batch.number}"
+                subject = "this execution" if cause == split.COMPUTE_INFER else f"batch {worst.batch.number}"
                 remarks[cause] = f"{subject} took {worst}"
         return remarks
 
@@ -112,7 +110,7 @@ class Blame:
         cause : str
             A key of `parts`.
         """
-        return "; ".join(filter(None, (CAUSES[cause], self.outliers.get(cause))))
+        return "; ".join(filter(None, (split.CAUSES[cause], self.outliers.get(cause))))
 
     def rows(self, *, with_remedies: bool = True) -> list[tuple[str, float, float, str, str | None]]:
         """Return rows: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string.
@@ -153,12 +151,12 @@ def blame(rec: Recording, request: RequestRecord | int | str | None, service: Se
     if config is None:
         raise InvalidArgumentError(f"recording expected the configuration of model '{record.model}', got none")
     selected = rec.for_model(record.model)
-    return Blame(record, tuple(LatencySplitter(selected, config).split(record)), selected, service)
+    return Blame(record, tuple(split.LatencySplitter(selected, config).split(record)), selected, service)
 
 
 def blame_slowest(rec: Recording, config: pb.ModelConfig, most: int) -> list[Blame]:
     """Split the latencies of the slowest requests of a recording of one model, the slowest first."""
-    splitter = LatencySplitter(rec, config)
+    splitter = split.LatencySplitter(rec, config)
     slowest = sorted(last_executions(rec.requests), key=lambda record: -record.latency_ns)[:most]
     return [Blame(record, tuple(splitter.split(record)), rec) for record in slowest]
 

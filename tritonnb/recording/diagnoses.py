@@ -18,7 +18,7 @@ from tritonnb.recording.arrivals import offered_load
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.from_config import sequence_batcher_settings
+from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
@@ -109,15 +109,14 @@ def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
     """Find a delay that never expires because batches are complete before."""
     if config.max_batch_size <= 1:
         return
-    batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
-    delay_us = batching.max_queue_delay_microseconds
+    delay_ms = queue_delay_ns(config) / 1e6
     rules = Counter(batch.reason.rule for batch in rec.batches)
     filled = sum(rules[rule] for rule in _FILLED)
-    if delay_us and len(rec.batches) >= _MIN_COUNT and not rules[reasons.DELAY_EXCEEDED] and filled == len(rec.batches):
+    if delay_ms and len(rec.batches) >= _MIN_COUNT and not rules[reasons.DELAY_EXCEEDED] and filled == len(rec.batches):
         waited = max(batch.reason.facts.get("waited_ns", 0) for batch in rec.batches) / 1e6
-        evidence = {"batches": filled, "delay_ms": delay_us / 1000, "longest_wait_ms": waited}
+        evidence = {"batches": filled, "delay_ms": delay_ms, "longest_wait_ms": waited}
         yield (
-            f"max_queue_delay {delay_us / 1000:g} ms was never reached: all {filled} batches were complete earlier, "
+            f"max_queue_delay {delay_ms:g} ms was never reached: all {filled} batches were complete earlier, "
             f"after {waited:.2f} ms at the latest. A different delay has no effect; larger preferred batch sizes or a "
             f"larger max_batch_size would.",
             evidence,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rerun import Rerun
+from tritonnb.simulation.arrivals import Arrival
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,15 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
     arrivals = rerun.arrivals
     first_us = arrivals[-1].time_us - seconds * 1e6
     first = len(arrivals) - min(requests, sum(arrival.time_us >= first_us for arrival in arrivals))
+    sent = list(_continued(arrivals[first:]))
     configs = (rerun.config, read_config(draft, name=rerun.config.name))
-    before, after = (rerun.run(config, first=first, continued=True) for config in configs)
+    before, after = (rerun.run(config, sent) for config in configs)
     return DraftReplay(before, after, rec.first_arrival_ns)
+
+
+def _continued(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    """Yield arrivals whose sequences may have begun earlier: they start with their first arrival here."""
+    started: set[int | str] = {0, ""}  # requests without a sequence
+    for arrival in arrivals:
+        yield arrival if arrival.sequence_id in started else replace(arrival, sequence_start=True)
+        started.add(arrival.sequence_id)

@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+from tritonnb.core import events
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    EnsembleExecuted,
-    Event,
-    RequestArrived,
-    RequestCancelled,
-    RequestRefused,
-    StepSent,
-)
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.generations import Generation
 from tritonnb.recording.recorded_events import EnsembleRequest
@@ -72,9 +63,8 @@ class Excerpt(Recording):
         refused = [refusal.serial for refusal in whole.refused if self._overlaps(refusal.received_ns, refusal.time_ns)]
         self._numbers = {request.batch for request in present}
         self._serials = {request.serial for request in whole.requests if request.batch in self._numbers} | {*refused}
-        super().__init__(
-            filter(self._includes, whole.events), whole.configs, simulated=whole.simulated, source=whole.source
-        )
+        included = filter(self._includes, whole.events)
+        super().__init__(included, whole.configs, simulated=whole.simulated, source=whole.source)
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -115,13 +105,13 @@ class Excerpt(Recording):
     def _overlaps(self, begin_ns: int, end_ns: int) -> bool:
         return begin_ns <= self._end_ns and end_ns >= self._begin_ns
 
-    def _includes(self, event: Event) -> bool:
-        if isinstance(event, BatchSent | BatchExecuted):
+    def _includes(self, event: events.Event) -> bool:
+        if isinstance(event, events.BatchSent | events.BatchExecuted):
             return event.batch in self._numbers
-        if isinstance(event, StepSent):
+        if isinstance(event, events.StepSent):
             return event.step_serial in self._serials
-        if isinstance(event, EnsembleExecuted):
+        if isinstance(event, events.EnsembleExecuted):
             return self._overlaps(event.received_ns, event.time_ns)
-        if isinstance(event, RequestArrived | RequestCancelled | RequestRefused):
+        if isinstance(event, events.RequestArrived | events.RequestCancelled | events.RequestRefused):
             return event.serial in self._serials
         return self._overlaps(event.time_ns, event.time_ns)

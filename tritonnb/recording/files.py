@@ -6,11 +6,10 @@ text, and what is known about the trace from which it was made. Every other line
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +18,7 @@ from google.protobuf import text_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, Event
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.recording.trace_source import TraceSource
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import RULES, explain
@@ -30,28 +30,18 @@ _UNREADABLE = (
 )
 _FORMAT = {"format": "tritonnb recording", "version": 1}
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
-_TEXTS = {
-    *("model", "id", "message", "counted_as", "instance", "rule", "outcome", "step_model", "state", "reason"),
-    "failed",
-}
 
 
-def write(
-    path: str | os.PathLike[str],
-    events: Iterable[Event],
-    configs: Mapping[str, pb.ModelConfig],
-    simulated: bool,
-    source: TraceSource | None = None,
-) -> None:
+def write(path: str | os.PathLike[str], rec: RecordedEvents) -> None:
     """Write a recording; an existing file is replaced atomically."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
-        texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
-        origin = {} if source is None else {"trace": source.to_dict()}
-        print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated} | origin), file=file)
-        for event in events:
-            print(json.dumps({"event": type(event).__name__} | dataclasses.asdict(event)), file=file)
+        texts = {name: text_format.MessageToString(config) for name, config in rec.configs.items()}
+        origin = {} if rec.source is None else {"trace": asdict(rec.source)}
+        print(json.dumps(_FORMAT | {"models": texts, "simulated": rec.simulated} | origin), file=file)
+        for event in rec.events:
+            print(json.dumps({"event": type(event).__name__} | asdict(event)), file=file)
     partial.replace(target)
 
 
@@ -121,10 +111,10 @@ def event_of(values: Any) -> Event:
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"expected an object whose 'event' is one of {', '.join(_KINDS)}, got {values!r:.80}")
-    expected = {definition.name for definition in fields(kind)}
-    if values.keys() - {"event"} != expected:
+    expected = {definition.name: definition.type for definition in fields(kind)}
+    if values.keys() - {"event"} != expected.keys():
         raise ValueError(f"{name} expected the fields {', '.join(sorted(expected))}, got {', '.join(map(str, values))}")
-    checked = {field: _checked(field, values[field]) for field in expected}
+    checked = {field: _checked(field, annotation, values[field]) for field, annotation in expected.items()}
     if kind is BatchSent and checked["rule"] not in RULES:
         raise ValueError(f"{name} expected a rule of {', '.join(RULES)}, got {checked['rule']!r:.80}")
     if kind is BatchSent:
@@ -142,10 +132,10 @@ def _check_facts(reason: Reason) -> None:
         ) from error
 
 
-def _checked(field: str, value: Any) -> Any:
+def _checked(field: str, annotation: Any, value: Any) -> Any:
     """Return the value of a field, with tuples for lists."""
     value = _tuple(value)
-    if not _checks.get(field, _is_text if field in _TEXTS else _is_integer)(value):
+    if not _CHECKS[annotation](value):
         raise ValueError(f"{field} has a value of the wrong type: {value!r:.80}")
     return value
 
@@ -161,41 +151,32 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _is_serial(value: object) -> bool:
+    """Return whether it is the serial of a request; None is a null request."""
+    return value is None or _is_integer(value)
 
 
-def _is_identifier(value: object) -> bool:
-    return _is_text(value) or _is_integer(value)
-
-
-def _is_members(value: object) -> bool:
-    return isinstance(value, tuple) and all(serial is None or _is_integer(serial) for serial in value)
-
-
-def _is_slots(value: object) -> bool:
-    return value is None or (isinstance(value, tuple) and all(map(_is_integer, value)))
-
-
-def _is_requests(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(request, tuple) and len(request) == 5 and all(map(_is_integer, request[:4])) and _is_text(request[4])
-        for request in value
-    )
+def _is_request(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 5:
+        return False
+    return all(map(_is_integer, value[:4])) and isinstance(value[4], str)
 
 
 def _is_fact(value: object) -> bool:
-    return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_is_fact, value)))
+    return isinstance(value, int | float | str) or _is_tuple(value, _is_fact)
 
 
-def _is_facts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_fact, value.values()))
+def _is_tuple(value: object, is_item: Callable[[object], bool]) -> bool:
+    return isinstance(value, tuple) and all(map(is_item, value))
 
 
-_checks: Mapping[str, Callable[[object], bool]] = {
-    "correlation_id": _is_identifier,
-    "members": _is_members,
-    "slots": _is_slots,
-    "requests": _is_requests,
-    "facts": _is_facts,
+#: Whether a value has the type of a field, by its annotation in `tritonnb.core.events`.
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "int": _is_integer,
+    "str": lambda value: isinstance(value, str),
+    "int | str": lambda value: isinstance(value, str) or _is_integer(value),
+    "tuple[int | None, ...]": lambda value: _is_tuple(value, _is_serial),
+    "tuple[int, ...] | None": lambda value: value is None or _is_tuple(value, _is_integer),
+    "tuple[ExecutedRequest, ...]": lambda value: _is_tuple(value, _is_request),
+    "dict[str, Any]": lambda value: isinstance(value, dict) and all(map(_is_fact, value.values())),
 }

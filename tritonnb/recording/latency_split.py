@@ -19,7 +19,7 @@ the wait for a slot, the step that reads the prompt, and the other steps with th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -111,14 +111,6 @@ class Interval:
         return self.end_ns - self.begin_ns
 
 
-def sum_by_cause(intervals: Iterable[Interval]) -> dict[str, int]:
-    """Return the time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
-    times = dict.fromkeys(CAUSES, 0)
-    for interval in intervals:
-        times[interval.cause] += interval.duration_ns
-    return {cause: ns for cause, ns in times.items() if ns}
-
-
 class LatencySplitter:
     """The latencies of one model's requests, split into causes.
 
@@ -153,9 +145,8 @@ class LatencySplitter:
             name: _Lane([event for event in sent if event.instance == name], executed) for name in rec.instances
         }
         self._shared = _Lane(sent, executed, max(1, len(rec.instances)))
-        self._preserves_order = config.dynamic_batching.preserve_ordering or (
-            config.sequence_batching.oldest.preserve_ordering
-        )
+        oldest = config.sequence_batching.oldest
+        self._preserves_order = config.dynamic_batching.preserve_ordering or oldest.preserve_ordering
 
     def split(self, request: RequestRecord) -> list[Interval]:
         """Return the intervals of a request, adjacent and in order; their durations sum to its latency.

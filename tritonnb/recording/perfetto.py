@@ -7,16 +7,13 @@ Waiting requests are asynchronous slices, and a counter shows the queue depth.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tritonnb.recording.batches import Batch
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import Wait, queue_depth, waits_of
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.perfetto import name_event, slice_event
 from tritonnb.telemetry.trace_entry import TraceEvent
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 
 def trace_events(rec: Recording) -> list[TraceEvent]:

@@ -112,10 +112,8 @@ def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[
     if config.HasField("dynamic_batching"):
         largest = max(1, config.max_batch_size)
         full_us = twin.times.function(largest) / 1e3
-        delays = {round(full_us * part, -2) for part in (0, 0.25, 0.5, 1)}
-        values["max_queue_delay_microseconds"] = sorted(
-            {*map(int, delays), config.dynamic_batching.max_queue_delay_microseconds}
-        )
+        delays = {int(round(full_us * part, -2)) for part in (0, 0.25, 0.5, 1)}
+        values["max_queue_delay_microseconds"] = sorted(delays | {config.dynamic_batching.max_queue_delay_microseconds})
         most = max(arrival.rows for arrival in twin.arrivals())
         values["max_batch_size"] = sorted({largest // part for part in (1, 2, 4) if largest // part >= most})
         values["preferred_batch_size"] = [[], [largest // 2]] if largest > 2 else [[]]

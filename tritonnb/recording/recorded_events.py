@@ -17,7 +17,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
 from tritonnb.recording.generations import Generation, generations_of
 from tritonnb.recording.learned_times import LearnedTimes, executions_of
-from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
+from tritonnb.recording.sequences import SlotHistory, SlotOccupancy, slot_count
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.replicas import instance_on, replica_of
@@ -66,18 +66,24 @@ class RecordedEvents:
         """
         self.events = list(events)
         self.configs = dict(configs)
-        for derived in ("_executed", "arrived", "ensemble_requests", "generations", "slot_occupancy"):
-            self.__dict__.pop(derived, None)
+        for name, member in vars(RecordedEvents).items():
+            if isinstance(member, cached_property):  # derived from the events
+                self.__dict__.pop(name, None)
 
-    @property
+    @cached_property
+    def executed(self) -> list[tuple[Batch, list[RequestRecord]]]:
+        """The batches that ran, in the order in which they finished, each with its requests."""
+        return list(batches_of(self.events))
+
+    @cached_property
     def batches(self) -> list[Batch]:
         """The batches that ran, in the order in which they finished."""
-        return self._executed[0]
+        return [batch for batch, _ in self.executed]
 
-    @property
+    @cached_property
     def requests(self) -> list[RequestRecord]:
         """The requests that ran."""
-        return self._executed[1]
+        return [request for _, requests in self.executed for request in requests]
 
     @cached_property
     def arrived(self) -> dict[int, RequestArrived]:
@@ -90,14 +96,12 @@ class RecordedEvents:
         return [event for event in self.events if isinstance(event, RequestRefused)]
 
     @cached_property
-    def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
-        executed = list(batches_of(self.events))
-        return [batch for batch, _ in executed], [request for _, requests in executed for request in requests]
-
-    @cached_property
     def slot_occupancy(self) -> list[SlotOccupancy]:
-        """The sequence in each batch slot over time; empty without a stateful model."""
-        return slot_occupancy_of(batches_of(self.events), self.configs, self.span_ns[1])
+        """The sequence in each batch slot over time, ordered by their assignment; empty without a stateful model."""
+        history = SlotHistory(self.configs)
+        for batch, requests in sorted(self.executed, key=lambda pair: (pair[0].sent_ns, pair[0].number)):
+            history.add_batch(batch, requests)
+        return history.occupancies(self.span_ns[1])  # later idle timeouts are not part of the recording
 
     @cached_property
     def ensemble_requests(self) -> list[EnsembleRequest]:
@@ -171,9 +175,8 @@ class RecordedEvents:
         instance : str
         """
         config = self._config_of(instance)
-        seen = max(
-            (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
-        )
+        used = [slot for batch in self.batches if batch.instance == instance for slot in batch.slots or ()]
+        seen = max(used, default=0) + 1
         return seen if config is None else max(seen, slot_count(config))
 
     def _config_of(self, instance: str) -> pb.ModelConfig | None:

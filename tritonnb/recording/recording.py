@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.html_table import html_report
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
-from tritonnb.recording.batches import RequestRecord, batch_rows
+from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.recorded_events import RecordedEvents
-from tritonnb.recording.summary import as_html, as_text, remarks_of, summary, verdict
+from tritonnb.recording.summary import summary, verdict
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Service
 
@@ -109,7 +110,7 @@ class Recording(RecordedEvents):
         ----------
         path : path
         """
-        files.write(path, self.events, self.configs, self.simulated, self.source)
+        files.write(path, self)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the recording as a trace for https://ui.perfetto.dev.
@@ -153,7 +154,7 @@ class Recording(RecordedEvents):
     def arrivals(self) -> list[Arrival]:
         """Return the arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
         self.require_every_request("arrivals()")
-        return arrivals_of(self.events)
+        return arrivals_of(self)
 
     def what_if(
         self, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object
@@ -287,14 +288,42 @@ class Recording(RecordedEvents):
         """
         import pandas
 
-        return pandas.DataFrame(batch_rows(self.batches))
+        begin = min((batch.sent_ns for batch in self.batches), default=0)
+        rows = [
+            {
+                "batch": batch.number,
+                "model": batch.model,
+                "instance": batch.instance,
+                "requests": len(batch.requests),
+                "rows": batch.size,
+                "sent_ms": (batch.sent_ns - begin) / 1e6,
+                "queue_ms": batch.queue_ns / 1e6,
+                "compute_ms": batch.compute_ns / 1e6,
+                "why": batch.why,
+            }
+            for batch in self.batches
+        ]
+        return pandas.DataFrame(rows)
 
     def remarks(self) -> list[str]:
         """Explain how to read the numbers: whether they are simulated, and facts about the trace."""
-        return remarks_of(self)
+        remarks = ["Simulated: times and rates are virtual, not measured."] if self.simulated else []
+        if self.source is not None:
+            remarks += [f"From a trace: {text}." for text in self.source.remarks()]
+        return remarks
 
     def __repr__(self) -> str:
-        return as_text(self)
+        remarks = [f"  {remark}" for remark in self.remarks()]
+        if self.source is not None and self.source.sampled:
+            return "\n".join([self.verdict(), *remarks])
+        lines = [self.verdict()]
+        for size, count in self.batch_sizes().items():
+            lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
+        return "\n".join([*lines, *remarks, *(f"  ! {diagnosis}" for diagnosis in self.diagnoses())])
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        if self.source is not None and self.source.sampled:
+            return html_report(self.verdict(), (), (), self.remarks())
+        rows = [(size, count, f"{self.median_ms(size):.2f}") for size, count in self.batch_sizes().items()]
+        titles = ("batch size (rows)", "batches", "compute, median (ms)")
+        return html_report(self.verdict(), titles, rows, [*self.diagnoses(), *self.remarks()])

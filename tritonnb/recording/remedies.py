@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,13 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
-from tritonnb.recording.batches import RequestRecord, latencies_ms
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.rerun import Rerun
 from tritonnb.recording.sequences import slot_count
-from tritonnb.simulation.service import Service
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
+    from tritonnb.recording.blame import Blame
     from tritonnb.recording.recording import Recording
 
 Edits = dict[str, Any]
@@ -81,30 +81,26 @@ def _change(before_ns: int, after_ns: int) -> str:
     return f"{before_ns / 1e6:.3f} → {after_ns / 1e6:.3f} ms"
 
 
-def find_remedies(
-    rec: Recording, request: RequestRecord, causes: tuple[str, ...], service: Service | None
-) -> dict[str, Remedy]:
+def find_remedies(blame: Blame, causes: tuple[str, ...]) -> dict[str, Remedy]:
     """Return the smallest remedy of each cause; causes that no candidate reduces are left out.
 
     Parameters
     ----------
-    rec : Recording
-        Of one model.
-    request : RequestRecord
+    blame : Blame
+        Of a request in a recording of one model.
     causes : tuple of str
-    service : Service or None
-        Service-time model; the recorded one by default.
     """
+    rec, request = blame.recording, blame.request
     config = rec.configs[request.model]
     serials = list(rec.arrived)
     if request.serial not in serials or not any(cause in _CANDIDATES for cause in causes):
         return {}
-    outcomes = _Outcomes(rec, request, serials.index(request.serial), service)
+    outcomes = _Outcomes(blame, serials.index(request.serial))
     before = outcomes.of(config)
     remedies: dict[str, Remedy] = {}
     if before is None:
         return remedies
-    known: dict[str, _Outcome | None] = {}
+    known: dict[str, Blame | None] = {}
     for cause in causes:
         part_ns = before.parts.get(cause, 0)
         candidates = (find(config, before) for find in _CANDIDATES.get(cause, ()) if part_ns)
@@ -117,7 +113,7 @@ def find_remedies(
                 continue
             remedy = Remedy(
                 edits, part_ns, after.parts.get(cause, 0), before.latency_ns, after.latency_ns,
-                before.p99_ms, after.p99_ms,
+                _p99_ms(before.recording), _p99_ms(after.recording),
             )  # fmt: skip
             if cause not in remedies or remedy.removes:
                 remedies[cause] = remedy
@@ -126,33 +122,21 @@ def find_remedies(
     return remedies
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The result of a simulation for the request."""
-
-    request: RequestRecord
-    intervals: list[split.Interval]
-    sizes: Mapping[int, int]  # rows of the batches by number
-    p99_ms: float
-
-    @property
-    def parts(self) -> dict[str, int]:
-        return split.sum_by_cause(self.intervals)
-
-    @property
-    def latency_ns(self) -> int:
-        return sum(interval.duration_ns for interval in self.intervals)
+def _p99_ms(rec: Recording) -> float:
+    return quantile(latencies_ms(rec.requests), 0.99)
 
 
 class _Outcomes:
     """Simulations of the arrivals around one request under different configurations."""
 
-    def __init__(self, rec: Recording, request: RequestRecord, index: int, service: Service | None) -> None:
-        self._rerun = Rerun(rec, "remedies", service)
+    def __init__(self, blame: Blame, index: int) -> None:
+        rec, self._blame = blame.recording, blame
+        self._rerun = Rerun(rec, "remedies", blame.service)
         has_slots = self._rerun.config.HasField("sequence_batching")
-        self._first = 0 if has_slots else self._first_arrival(rec, index)
-        self._serial = index - self._first + 1
-        self._until_us = self._rerun.arrivals[index].time_us + _HORIZON * request.latency_ns / 1000
+        first = 0 if has_slots else self._first_arrival(rec, index)
+        self._arrivals = self._rerun.arrivals[first:]
+        self._serial = index - first + 1
+        self._until_us = self._rerun.arrivals[index].time_us + _HORIZON * blame.request.latency_ns / 1000
 
     @staticmethod
     def _first_arrival(rec: Recording, index: int) -> int:
@@ -169,58 +153,57 @@ class _Outcomes:
             latest = max(latest, end_ns.get(arrived[position].serial, 0))
         return start
 
-    def of_edits(self, edits: Edits) -> _Outcome | None:
+    def of_edits(self, edits: Edits) -> Blame | None:
         """Return the outcome of an edited configuration; None if it is invalid or the request does not run."""
         try:
             return self.of(with_overrides(self._rerun.config, edits))
         except InvalidArgumentError:
             return None
 
-    def of(self, config: pb.ModelConfig) -> _Outcome | None:
+    def of(self, config: pb.ModelConfig) -> Blame | None:
         """Return the outcome of a configuration; None if the request does not run."""
         for until_us in (self._until_us, math.inf):
-            rec = self._rerun.run(config, first=self._first, until_us=until_us)
+            rec = self._rerun.run(config, [arrival for arrival in self._arrivals if arrival.time_us <= until_us])
             matches = [record for record in rec.requests if record.serial == self._serial]
             if matches and matches[-1].exec_end_ns <= until_us * 1000:
                 break
         if not matches:
             return None
-        latencies = latencies_ms(rec.requests)
-        intervals = split.LatencySplitter(rec, config).split(matches[-1])
-        sizes = {batch.number: batch.size for batch in rec.batches}
-        return _Outcome(matches[-1], intervals, sizes, quantile(latencies, 0.99))
+        intervals = tuple(split.LatencySplitter(rec, config).split(matches[-1]))
+        return replace(self._blame, request=matches[-1], intervals=intervals, recording=rec)
 
 
 # --- candidates: the smallest change first ------------------------------------------------------
 
 
-def _more_instances(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _more_instances(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     largest = max([max(1, group.count) for group in config.instance_group], default=1)
     yield from ({"count": largest + more} for more in _MORE_INSTANCES)
 
 
-def _larger_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _larger_batches(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     """Yield a batch with room for the request, too; then larger ones."""
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
         yield {"dynamic_batching": {}}
     elif config.HasField("dynamic_batching"):
         numbers = [interval.batch for interval in before.intervals if interval.batch is not None]
-        needed = max([before.sizes[number] for number in numbers], default=0) + before.request.size
+        sizes = {batch.number: batch.size for batch in before.recording.batches}
+        needed = max([sizes[number] for number in numbers], default=0) + before.request.size
         largest = max(1, config.max_batch_size)
         yield from ({"max_batch_size": rows} for rows in sorted({needed, 2 * largest, 4 * largest}) if rows > largest)
 
 
-def _no_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _no_delay(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     yield {"max_queue_delay_microseconds": 0}
 
 
-def _longer_delays(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _longer_delays(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     """Yield edits to a delay that may not expire while the instances are busy."""
     delay_us = int(config.dynamic_batching.max_queue_delay_microseconds)
     yield from ({"max_queue_delay_microseconds": factor * delay_us} for factor in (2, 4, 8))
 
 
-def _no_priorities(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _no_priorities(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     batching = config.dynamic_batching
     edits: Edits = {"priority_levels": 0}
     if batching.default_priority_level:
@@ -230,22 +213,22 @@ def _no_priorities(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
     yield edits
 
 
-def _no_preferred_sizes(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _no_preferred_sizes(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     yield {"preferred_batch_size": []}
 
 
-def _longer_timeouts(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _longer_timeouts(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     timeout_us = int(config.dynamic_batching.default_queue_policy.default_timeout_microseconds)
     yield from ({"default_timeout_microseconds": factor * timeout_us} for factor in (2, 4, 8) if timeout_us)
 
 
-def _more_slots(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _more_slots(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     slots = slot_count(config)
     field = "max_candidate_sequences" if config.sequence_batching.HasField("oldest") else "max_batch_size"
     yield from ({field: slots + more} for more in _MORE_INSTANCES)
 
 
-def _smaller_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _smaller_batches(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     """Yield edits to smaller batches, which take less time if the service time depends on the size."""
     rows = config.max_batch_size // 2
     while rows >= before.request.size and not config.HasField("sequence_batching"):
@@ -253,11 +236,11 @@ def _smaller_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits
         rows //= 2
 
 
-def _unordered_responses(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+def _unordered_responses(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
     yield {"preserve_ordering": False}
 
 
-_CANDIDATES: Mapping[str, Sequence[Callable[[pb.ModelConfig, _Outcome], Iterator[Edits]]]] = {
+_CANDIDATES: Mapping[str, Sequence[Callable[[pb.ModelConfig, Blame], Iterator[Edits]]]] = {
     split.SEQUENCE_SLOT: (_more_slots, _more_instances),
     split.INSTANCES_BUSY: (_more_instances,),
     split.QUEUE_DELAY: (_no_delay,),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Service
 
 if TYPE_CHECKING:
@@ -49,37 +49,19 @@ class Rerun:
         self.first_step_ns = 0
         self._replicas = len(rec.replicas) or 1
 
-    def run(
-        self,
-        config: pb.ModelConfig,
-        *,
-        first: int = 0,
-        until_us: float = math.inf,
-        continued: bool = False,
-        seed: int = 0,
-    ) -> Recording:
+    def run(self, config: pb.ModelConfig, arrivals: list[Arrival], seed: int = 0) -> Recording:
         """Simulate a configuration on as many replicas as were recorded.
 
         Parameters
         ----------
         config : ModelConfig
-        first : int, optional
-            The first arrival that is sent. Times count from the first one recorded.
-        until_us : float, optional
-            Later arrivals are left out.
-        continued : bool, optional
-            Sequences may have begun earlier: they start with their first arrival here.
+        arrivals : list of Arrival
+            All recorded ones or some of them. Times count from the first one recorded.
         seed : int, optional
             Of execution times that were not recorded.
         """
         from tritonnb.recording.simulate import simulated  # the class of recordings imports this module
 
-        arrivals = [arrival for arrival in self.arrivals[first:] if arrival.time_us <= until_us]
-        started: set[int | str] = set()
-        for index, arrival in enumerate(arrivals if continued else ()):
-            if arrival.sequence_id and arrival.sequence_id not in started:
-                started.add(arrival.sequence_id)
-                arrivals[index] = replace(arrival, sequence_start=True)
         options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
         return simulated(config, arrivals, self.times, seed, **options)
 
@@ -92,11 +74,21 @@ def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
     InvalidArgumentError
         If it is of another number of models, or lacks the configuration.
     """
-    models = {event.model for event in rec.arrived.values()}
-    if len(models) != 1:
-        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
-        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
-    name = models.pop()
+    name = only_model({event.model for event in rec.arrived.values()}, purpose)
     if name not in rec.configs:
         raise InvalidArgumentError(f"{purpose} expected the configuration of model '{name}', got none: give config=")
     return rec.configs[name]
+
+
+def only_model(models: Set[str], purpose: str) -> str:
+    """Return the only one of the models in a recording.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is another number of them.
+    """
+    if len(models) != 1:
+        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
+    return next(iter(models))

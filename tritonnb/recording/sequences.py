@@ -85,7 +85,7 @@ class SlotHistory:
         """Use changed configurations from now on."""
         self._configs = configs
         for slot in self._slots.values():
-            slot.rules = _Rules.from_config(configs.get(slot.model))
+            slot.use_config(configs.get(slot.model))
 
     def add_batch(self, batch: Batch, requests: Iterable[RequestRecord]) -> None:
         """Add a batch and the requests that ran in it."""
@@ -97,7 +97,7 @@ class SlotHistory:
             if serial in records:
                 key = (batch.instance, index)
                 if key not in self._slots:
-                    self._slots[key] = _Slot(batch.model, _Rules.from_config(self._configs.get(batch.model)), before)
+                    self._slots[key] = _Slot(batch.model, self._configs.get(batch.model), before)
                 self._slots[key].add_request(batch, index, records[serial])
         before.append(batch)
 
@@ -110,10 +110,8 @@ class SlotHistory:
             if slot.occupancies and slot.occupancies[-1].sequence not in waiting:
                 slot.release_if_complete()
                 slot.release_if_idle(until_ns)
-        return sorted(
-            (occupancy for slot in self._slots.values() for occupancy in slot.occupancies),
-            key=lambda occupancy: occupancy.assigned_ns,
-        )
+        occupancies = [occupancy for slot in self._slots.values() for occupancy in slot.occupancies]
+        return sorted(occupancies, key=lambda occupancy: occupancy.assigned_ns)
 
     def discard_before(self, before_ns: int) -> None:
         """Discard the occupancies that ended before a time, and all but the last request of the others."""
@@ -127,25 +125,6 @@ class SlotHistory:
                 del occupancy.requests[:-1]
 
 
-def slot_occupancy_of(
-    executed: Iterable[tuple[Batch, list[RequestRecord]]], configs: Mapping[str, pb.ModelConfig], until_ns: int
-) -> list[SlotOccupancy]:
-    """Return the slot occupancies of a recording, ordered by their assignment.
-
-    Parameters
-    ----------
-    executed : iterable of (Batch, list of RequestRecord)
-        Batches of a recording with their requests.
-    configs : mapping of str to ModelConfig
-    until_ns : int
-        End of the recording; later idle timeouts are not part of it.
-    """
-    history = SlotHistory(configs)
-    for batch, requests in sorted(executed, key=lambda pair: (pair[0].sent_ns, pair[0].number)):
-        history.add_batch(batch, requests)
-    return history.occupancies(until_ns)
-
-
 def slot_count(config: pb.ModelConfig) -> int:
     """Return the number of batch slots of each instance."""
     return sequence_batcher_settings(config, {}).strategy.slot_count
@@ -154,37 +133,26 @@ def slot_count(config: pb.ModelConfig) -> int:
 def number_sequences(occupancies: Sequence[SlotOccupancy]) -> dict[int | str, int]:
     """Number the sequences in the order in which they arrived, to choose their colours."""
     ordered = sorted(occupancies, key=lambda occupancy: occupancy.arrived_ns)
-    return {
-        sequence: number for number, sequence in enumerate(dict.fromkeys(occupancy.sequence for occupancy in ordered))
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The settings that determine when a slot is released."""
-
-    idle_ns: int | None
-    direct: bool
-    iterative: bool = False
-
-    @classmethod
-    def from_config(cls, config: pb.ModelConfig | None) -> _Rules:
-        if config is None:
-            return cls(None, True)
-        settings = sequence_batcher_settings(config, {})
-        direct = isinstance(settings.strategy, DirectSettings)
-        return cls(settings.max_sequence_idle_ns, direct, settings.iterative)
+    distinct = dict.fromkeys(occupancy.sequence for occupancy in ordered)
+    return {sequence: number for number, sequence in enumerate(distinct)}
 
 
 class _Slot:
     """One slot and its occupancies."""
 
-    def __init__(self, model: str, rules: _Rules, instance_batches: deque[Batch]) -> None:
+    def __init__(self, model: str, config: pb.ModelConfig | None, instance_batches: deque[Batch]) -> None:
         self.model = model
-        self.rules = rules
+        self.use_config(config)
         self.occupancies: list[SlotOccupancy] = []
         self._instance_batches = instance_batches  # recent batches of the slot's instance
         self._done_ns = 0  # end of the last execution of this slot
+
+    def use_config(self, config: pb.ModelConfig | None) -> None:
+        """Use the settings of a configuration that determine when the slot is released."""
+        settings = None if config is None else sequence_batcher_settings(config, {})
+        self._idle_ns = None if settings is None else settings.max_sequence_idle_ns
+        self._direct = settings is None or isinstance(settings.strategy, DirectSettings)
+        self._iterative = settings is not None and settings.iterative
 
     def add_request(self, batch: Batch, index: int, request: RequestRecord) -> None:
         """Add a request of the sequence that occupies the slot, or of the next sequence."""
@@ -201,9 +169,8 @@ class _Slot:
         occupancy.request_count += 1
         if request.ends:
             # The oldest strategy releases it when END goes to its batcher: after the previous request of the slot ran.
-            direct = self.rules.direct
             occupancy.released_ns = (
-                batch.sent_ns if direct else max(occupancy.assigned_ns, request.queued_ns, self._done_ns)
+                batch.sent_ns if self._direct else max(occupancy.assigned_ns, request.queued_ns, self._done_ns)
             )
             occupancy.ended = END
         self._done_ns = batch.exec_end_ns
@@ -211,18 +178,18 @@ class _Slot:
     def release_if_complete(self) -> None:
         """End the occupancy of an iterative sequence, which neither waits nor runs: its last step has released it."""
         occupancy = self.occupancies[-1]
-        if self.rules.iterative and occupancy.released_ns is None:
+        if self._iterative and occupancy.released_ns is None:
             occupancy.released_ns, occupancy.ended = self._done_ns, END
 
     def release_if_idle(self, until_ns: int) -> None:
         """End the occupancy if the idle timeout of its sequence expired before a time."""
         occupancy = self.occupancies[-1] if self.occupancies else None
-        if occupancy is None or occupancy.released_ns is not None or self.rules.idle_ns is None:
+        if occupancy is None or occupancy.released_ns is not None or self._idle_ns is None:
             return
         # Time in the backlog counts; requests in the slot still run; a busy instance is checked when it is idle.
         last_batch, last = occupancy.requests[-1]
-        expired = max(last.queued_ns + self.rules.idle_ns, occupancy.assigned_ns, last_batch.sent_ns)
-        if self.rules.direct:
+        expired = max(last.queued_ns + self._idle_ns, occupancy.assigned_ns, last_batch.sent_ns)
+        if self._direct:
             running = (batch.exec_end_ns for batch in reversed(self._instance_batches) if batch.sent_ns <= expired)
             expired = max(expired, next(running, 0))
         else:
@@ -234,5 +201,5 @@ class _Slot:
         """End the previous occupancy of a slot in which another sequence runs now."""
         if occupancy.released_ns is None:  # it was cancelled, which is not visible in batches
             occupancy.released_ns = min(self._done_ns, batch.sent_ns)
-            occupancy.ended = END if self.rules.iterative else OPEN
+            occupancy.ended = END if self._iterative else OPEN
         return occupancy.released_ns

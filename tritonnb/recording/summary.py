@@ -1,11 +1,9 @@
-"""Key figures of a recording, its one-sentence summary, and how a notebook shows it."""
+"""Key figures of a recording, and its one-sentence summary."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonnb.core.html_table import html_report
-from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.recording.latency_split import CAUSES, QUEUE_DELAY, WAITS
@@ -16,18 +14,12 @@ from tritonnb.simulation.engine import Columns
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
-_VIRTUAL = "Simulated: times and rates are virtual, not measured."
-
 
 def columns_of(recording: Recording) -> Columns:
     """Return the times of the requests in a recording."""
     columns = Columns()
     columns.refused = len(recording.refused)
-    members: dict[int, list[RequestRecord]] = {}
-    for request in recording.requests:
-        members.setdefault(request.batch, []).append(request)
-    for batch in recording.batches:
-        requests = members.get(batch.number, [])
+    for batch, requests in recording.executed:
         for request in requests:
             columns.add_request(request.serial, request.size, request.received_ns, request.queued_ns)
         null_rows = batch.size - sum(request.size for request in requests)
@@ -87,31 +79,3 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
     cause = max(waits, key=waits.__getitem__)
     return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"
-
-
-def as_text(recording: Recording) -> str:
-    """Return the recording in a few lines."""
-    remarks = [f"  {remark}" for remark in recording.remarks()]
-    if recording.source is not None and recording.source.sampled:
-        return "\n".join([recording.verdict(), *remarks])
-    lines = [recording.verdict()]
-    for size, count in recording.batch_sizes().items():
-        lines.append(f"  batch size {size:>4}: {count:>5} x {recording.median_ms(size):8.2f} ms (median)")
-    return "\n".join([*lines, *remarks, *(f"  ! {diagnosis}" for diagnosis in recording.diagnoses())])
-
-
-def remarks_of(recording: Recording) -> list[str]:
-    """Explain how to read the numbers."""
-    remarks = [_VIRTUAL] if recording.simulated else []
-    if recording.source is not None:
-        remarks += [f"From a trace: {text}." for text in recording.source.remarks()]
-    return remarks
-
-
-def as_html(recording: Recording) -> str:
-    """Return the recording as HTML, as a notebook shows it."""
-    if recording.source is not None and recording.source.sampled:
-        return html_report(recording.verdict(), (), (), recording.remarks())
-    rows = [(size, count, f"{recording.median_ms(size):.2f}") for size, count in recording.batch_sizes().items()]
-    titles = ("batch size (rows)", "batches", "compute, median (ms)")
-    return html_report(recording.verdict(), titles, rows, [*recording.diagnoses(), *recording.remarks()])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from tritonnb.core.json_types import Json
 from tritonnb.scheduling.reasons import pluralize
 
 
@@ -94,12 +93,8 @@ class TraceSource:
         """The agreement over all models."""
         return sum(self.agreements.values(), Agreement(0, 0))
 
-    def to_dict(self) -> Json:
-        """Return the JSON form in recording files."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TraceSource:
-        """Read the JSON form."""
+        """Read the JSON form in recording files, which has the fields."""
         agreements = {name: Agreement(**values) for name, values in fields["agreements"].items()}
         return cls(tuple(fields["notes"]), fields["sampled"], agreements)

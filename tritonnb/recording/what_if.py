@@ -27,7 +27,7 @@ def what_if(
         _rerun_steps(rerun, rec, service)
     if continuous is not None:
         edited, edits = _with_batching(edited, continuous), {"continuous": continuous, **edits}
-    before, after = (rerun.run(config, seed=seed) for config in (rerun.config, edited))
+    before, after = (rerun.run(config, rerun.arrivals, seed) for config in (rerun.config, edited))
     return Comparison(before, after, edits, rec)
 
 

@@ -72,12 +72,10 @@ def batches_of(requests: Iterable[TracedRequest]) -> list[TracedBatch]:
     >>> [[request.key for request in batch.requests] for batch in batches]
     [[1, 2]]
     """
-    executed = sorted(
-        (request for request in requests if request.executed), key=lambda request: request.stamps["COMPUTE_START"]
-    )
+    executed = [request for request in requests if request.executed]
     batches: list[TracedBatch] = []
     starts: list[int] = []
-    for request in executed:
+    for request in sorted(executed, key=lambda request: request.stamps["COMPUTE_START"]):
         start, end = request.stamps["COMPUTE_START"], request.stamps["COMPUTE_END"]
         candidates = batches[bisect.bisect_left(starts, start - TOLERANCE_NS) :]
         batch = next((batch for batch in candidates if _share_batch(batch, request)), None)

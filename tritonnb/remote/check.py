@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.v2_client import V2Client
@@ -19,7 +19,6 @@ from tritonnb.remote.trace_state import clear_settings, describe_model_tracing, 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
 
-T = TypeVar("T")
 #: A server with many models is asked about several of them at a time.
 _CONCURRENT = 8
 
@@ -65,23 +64,22 @@ def findings(remote: Remote, name: str | None = None) -> list[Finding]:
 def find_tracing(server: V2Client, models: Sequence[ModelAddress]) -> list[Finding]:
     """Find active tracing, of all models and of models with their own settings; errors as `findings`."""
     shared = server.trace_settings()
-    settings = _for_each(lambda model: server.trace_settings(model.name), models)
-    texts = [describe_model_tracing(model.name, own, shared) for model, own in zip(models, settings, strict=True)]
+
+    def describe(model: ModelAddress) -> str:
+        return describe_model_tracing(model.name, server.trace_settings(model.name), shared)
+
     of_server = [Finding(text) for text in filter(None, [describe_server_tracing(shared)])]
     return of_server + [
         Finding(text, model.name, partial(clear_settings, server, model.name), "its trace settings are the server's")
-        for model, text in zip(models, texts, strict=True)
-        if text
+        for model, text in _described(describe, models)
     ]
 
 
 def find_configs(models: Sequence[ModelAddress]) -> list[Finding]:
     """Find the models that run a configuration that was applied over the network; errors as `findings`."""
-    texts = _for_each(describe_applied_config, models)
     return [
         Finding(f"model '{model.name}' {text}", model.name, model.restore, "its configuration is the one before")
-        for model, text in zip(models, texts, strict=True)
-        if text
+        for model, text in _described(describe_applied_config, models)
     ]
 
 
@@ -123,6 +121,9 @@ def put_back(found: Iterable[Finding]) -> list[str]:
     return done
 
 
-def _for_each(ask: Callable[[ModelAddress], T], models: Iterable[ModelAddress]) -> list[T]:
+def _described(
+    describe: Callable[[ModelAddress], str], models: Sequence[ModelAddress]
+) -> list[tuple[ModelAddress, str]]:
+    """Return the models of which there is something to say, with it."""
     with ThreadPoolExecutor(_CONCURRENT, "tritonnb check") as pool:
-        return list(pool.map(ask, models))
+        return [(model, text) for model, text in zip(models, pool.map(describe, models), strict=True) if text]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar, Self
 
-from tritonnb.client.address import ModelAddress
-from tritonnb.client.v2_client import V2Client
+from tritonnb.client.address import ModelAddress, only_model_name
+from tritonnb.client.v2_client import V2Client, V2HttpClient
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
@@ -19,8 +19,8 @@ from tritonnb.recording.recording import Recording
 from tritonnb.remote.check import findings, put_back
 from tritonnb.remote.config import ChangedConfigs
 from tritonnb.remote.model import RemoteModelHandle
-from tritonnb.remote.replicas import replicas_of, statistics_by_replica
-from tritonnb.remote.text import CLOSED, remote_text
+from tritonnb.remote.text import CLOSED, findings_of
+from tritonnb.server.index_text import state_text
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 
@@ -138,7 +138,8 @@ class Remote(NamedModels):
         InvalidArgumentError
             If there is no name, and the server has several models.
         """
-        return ModelAddress.parse(self.url, name, access=self.server.access)
+        server = self.server
+        return ModelAddress(server, name or only_model_name(server))
 
     def metadata(self) -> Json:
         """Return the server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
@@ -176,7 +177,11 @@ class Remote(NamedModels):
         >>> with tnb.scale("model_repository", replicas=2) as deployment:  # doctest: +SKIP
         ...     print(len(deployment.connect().replicas()))
         """
-        return replicas_of(self.server)
+        server = self.server
+        if not isinstance(server, V2HttpClient):
+            raise InvalidArgumentError(f"the replicas of {self.url} are listed over HTTP: connect to http://HOST:PORT")
+        replicas: list[Json] = server.access.fetch_json(f"{self.url}/v2/replicas")
+        return replicas
 
     def replica_stats(self) -> dict[str, list[StatisticsEntry]]:
         """Return the statistics of each replica of a deployment: the entries of its models, by replica ID.
@@ -186,7 +191,8 @@ class Remote(NamedModels):
         >>> with tnb.scale("model_repository", replicas=2) as deployment:  # doctest: +SKIP
         ...     print(list(deployment.connect().replica_stats()))
         """
-        return statistics_by_replica(self.server)
+        response = self.server.access.fetch_json(f"{self.url}/v2/models/stats?replica=*")
+        return {replica: document["model_stats"] for replica, document in response["replicas"].items()}
 
     def trace_settings(self, model: str = "") -> Json:
         """Return the trace settings of a model, or of the server.
@@ -334,7 +340,17 @@ class Remote(NamedModels):
             raise UnavailableError(f"{self.url}: {CLOSED}")
 
     def __repr__(self) -> str:
-        return remote_text(self)
+        if not self.alive:
+            return f"<Remote {self.url}: {CLOSED}>"
+        try:
+            metadata, index = self.metadata(), self.index()
+        except TritonError as error:
+            return f"<Remote {self.url}: {error}>"
+        lines = [f"{metadata['name']} {metadata['version']} at {self.url}"]
+        for entry in index:
+            state = state_text(entry) if "state" in entry else "not loaded"
+            lines.append(f"  {entry['name']} {entry.get('version', '')}  {state}".rstrip())
+        return "\n".join([*lines, *(f"  ! {text}" for text in findings_of(self))])
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -16,17 +16,20 @@ from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
-from tritonnb.remote.replay import TraceReplay
+from tritonnb.remote.replay import TraceReplay, longest_difference
 from tritonnb.remote.trace_events import CountedRows, ModelVersion, TracedModel, events_of, models_of
 from tritonnb.remote.trace_file import content_of, read_entries, requests_of, series_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.trace_entry import TraceEntry
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Configs = AnyConfig | Mapping[str, AnyConfig] | None
 
+#: The keys of a configuration in JSON; the other dicts are of configurations by name.
+_FIELDS = {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}
 #: A batch that waits longer than this, with an idle instance, waits for requests that are not in the trace.
 _UNEXPLAINED_NS = 2_000_000
 #: Share of such batches, and number of batches, from which a trace counts as sampled.
@@ -142,11 +145,7 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
         return {}
     if isinstance(config, str | os.PathLike) and os.path.isdir(config):
         return _configs_in(Path(config), models)
-    if (
-        isinstance(config, Mapping)
-        and config
-        and not config.keys() & {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}
-    ):
+    if isinstance(config, Mapping) and config and not config.keys() & _FIELDS:
         return {name: read_config(value, name=name) for name, value in config.items() if name in models}
     only: Any = config
     return _config_of_one(read_config(only, name=""), models)
@@ -264,12 +263,10 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
         yield f"model '{model.name}': priorities are not in a trace"
     yield f"model '{model.name}': the names of instances are made up, since a trace has none"
     yield from _note_on_rows(model)
-    configured = 0 if config is None else sum(max(1, group.count) for group in config.instance_group) or 1
-    if (
-        config is not None
-        and len(model.instances) > configured
-        and not any(group.gpus for group in config.instance_group)
-    ):
+    if config is None or any(group.gpus for group in config.instance_group):
+        return
+    configured = instance_count(config)
+    if len(model.instances) > configured:
         yield (
             f"model '{model.name}': {len(model.instances)} batches ran at the same time, and the configuration has "
             f"{pluralize(configured, 'instance')}"
@@ -304,16 +301,15 @@ def infer_reasons(model: TracedModel, notes: list[str]) -> Agreement:
         return Agreement(0, 0, model.unknown)
     if not model.batches:
         return Agreement(0, 0)
-    result = TraceReplay(model, config).run()
-    model.reasons = result.reasons
-    if differs := result.longest_difference:
+    model.reasons, agreement = TraceReplay(model, config).run()
+    if differs := longest_difference(model.reasons):
         origin_ns = min(request.queued_ns for request in model.requests)
         begin, end = ((model.batches[index].start_ns - origin_ns) / 1e6 for index in (differs[0], differs[-1]))
         notes.append(
             f"model '{model.name}': batches {differs[0] + 1} to {differs[-1] + 1} ({begin:.0f} to {end:.0f} ms) were "
             "sent under another configuration, as it seems; between(start_ms, end_ms) cuts a recording"
         )
-    return result.agreement
+    return agreement
 
 
 def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:

@@ -11,12 +11,14 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import Outputs, request_of_call
 from tritonnb.client.model import ModelViews
 from tritonnb.core.accessors import extensible
+from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.remote.config import RemoteConfig, checked_config
-from tritonnb.remote.text import remote_model_text
+from tritonnb.remote.text import not_ready_text
+from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class RemoteModelHandle(ModelViews):
         self._remote = remote
         self.name = name
         self.version = version
-        self._address: ModelAddress = remote.address_of(name).sibling(name, version)
+        self._address = ModelAddress(remote.server, name, version)
         self._spec: ModelSpec | None = None
 
     @property
@@ -113,7 +115,7 @@ class RemoteModelHandle(ModelViews):
         if self._spec is None:
             self._spec = ModelSpec.from_config(self.running_config())
         request, address = request_of_call(self._spec, self.version, inputs, options), self.address
-        limit_s = address.access.timeout_s if timeout is None else timeout
+        limit_s = address.server.access.timeout_s if timeout is None else timeout
         return address.server.infer(self.name, self.version, request, limit_s)
 
     @property
@@ -168,4 +170,10 @@ class RemoteModelHandle(ModelViews):
         return checked_config(config, self.running_config())
 
     def __repr__(self) -> str:
-        return remote_model_text(self)
+        title = f"model '{self.name}' at {self._remote.url}"
+        try:
+            stats, config = self.stats(), self.running_config()
+        except TritonError as error:
+            return f"{title}: {not_ready_text(self, error)}"
+        counts = f"{stats['inference_count']} rows in {stats['execution_count']} executions"
+        return f"{title} (version {stats['version']})\n  {describe_scheduling(config)}\n  {counts}"

@@ -229,9 +229,8 @@ class _Traces(web.RequestHandler):
 
 
 async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[HttpServer, int]:
-    application = web.Application(
-        [(PATH, _Traces, {"receiver": weakref.ref(receiver)})], log_function=lambda handler: None
-    )
+    routes = [(PATH, _Traces, {"receiver": weakref.ref(receiver)})]
+    application = web.Application(routes, log_function=lambda handler: None)
     transport = HttpServer(application_delegate(application), max_body_size=_MAX_MESSAGE)
     return transport, await transport.start(host, port)
 

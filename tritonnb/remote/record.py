@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
 from weakref import WeakSet
 
 from tritonnb.client.v2_client import V2Client
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.check import find_configs, find_tracing, warn_of
 from tritonnb.remote.connection import Remote
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.replicas import configs_with_steps, is_deployment, record_replicas
+from tritonnb.remote.replicas import configs_with_steps, record_replicas
 from tritonnb.remote.trace_events import counted_rows
-from tritonnb.remote.trace_readers import trace_reader
+from tritonnb.remote.trace_file import read_entries, requests_of, series_of
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import require_positive
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
+from tritonnb.telemetry.trace_entry import TraceEntry
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 
 #: A file of the series for so many traces: Triton writes what is left when its settings change.
 _LOG_FREQUENCY = "1000"
@@ -106,25 +109,58 @@ def record(
     """
     server = remote.server
     names = [models] if isinstance(models, str) else list(remote) if models is None else list(models)
-    if trace_file is None and receiver is None and is_deployment(server):
+    if trace_file is None and receiver is None and _is_deployment(remote):
         return ShortTracebacks(record_replicas(server, names))
     remote.require_extension("trace")
     if receiver is None and trace_rate == 1:
         _warn_of_crash(remote)
     addresses = [remote.address_of(name) for name in names]
     warn_of(remote.url, find_tracing(server, addresses))
-    recorded = _record_traced(
-        server,
-        names,
-        notes=[finding.text for finding in find_configs(addresses)],
-        trace_file=trace_file,
-        receiver=receiver,
-        trace_rate=trace_rate,
-        trace_count=trace_count,
-        rows=rows,
-        timeout_s=timeout,
-    )
-    return ShortTracebacks(recorded)
+    notes = [finding.text for finding in find_configs(addresses)]
+
+    @contextmanager
+    def recorded() -> Iterator[Recording]:
+        if rows and receiver is not None:
+            raise InvalidArgumentError(
+                "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record "
+                "the trace files of a server in the trace mode triton"
+            )
+        if not names:
+            raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
+        require_positive(trace_rate=trace_rate, trace_count=trace_count)
+        configs = configs_with_steps(server, names)
+        levels = ["TIMESTAMPS", "TENSORS"] if rows else ["TIMESTAMPS"]
+        changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
+        if receiver is None:
+            changes["log_frequency"] = _LOG_FREQUENCY
+        end_recordings(server, names)
+        before = server.statistics()
+        recording = Recording()
+        with closing(trace_reader(server, trace_file, receiver)) as reader:
+            with changed_settings(server, names, changes):
+                yield recording
+                counts = _completed(server.statistics(), before, names)
+            expected = sum(min(count // trace_rate, trace_count) for count in counts.values())
+            requests = _wait(reader.collect, names, expected, timeout)
+            if expected and not any(request.model in names for request in requests):
+                counted = pluralize(sum(counts.values()), "request")
+                raise UnavailableError(f"record: {server.url} counted {counted}, and {reader.explain_nothing()}")
+            rows_by_version = counted_rows(server.statistics(), before)  # of all traced requests: they have completed
+        said = [*notes, *_missing(requests, names, expected), *_limited(counts, trace_rate * trace_count)]
+        full = recording_of(requests, configs, trace_rate, said, rows_by_version)
+        recording.source = full.source
+        recording.fill(full.events, full.configs)
+
+    return ShortTracebacks(recorded())
+
+
+def _is_deployment(remote: Remote) -> bool:
+    """Return whether a server is a deployment of replicas; over gRPC that is not known."""
+    try:
+        remote.replicas()
+    except TritonError:
+        return False
+    return True
 
 
 def _warn_of_crash(remote: Remote) -> None:
@@ -133,52 +169,6 @@ def _warn_of_crash(remote: Remote) -> None:
     if remote.metadata().get("version", "").startswith("2.51"):
         _warned.add(remote)
         warn(_CRASH_WARNING)
-
-
-@contextmanager
-def _record_traced(
-    server: V2Client,
-    models: Sequence[str],
-    *,
-    trace_file: str | os.PathLike[str] | None,
-    receiver: OtlpReceiver | None,
-    trace_rate: int,
-    trace_count: int,
-    rows: bool,
-    timeout_s: float,
-    notes: Sequence[str],
-) -> Iterator[Recording]:
-    """Record models of a server by its traces. ``notes`` are added to the recording's notes on its trace."""
-    if rows and receiver is not None:
-        raise InvalidArgumentError(
-            "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record the "
-            "trace files of a server in the trace mode triton"
-        )
-    if not models:
-        raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
-    require_positive(trace_rate=trace_rate, trace_count=trace_count)
-    configs = configs_with_steps(server, models)
-    levels = ["TIMESTAMPS", "TENSORS"] if rows else ["TIMESTAMPS"]
-    changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
-    if receiver is None:
-        changes["log_frequency"] = _LOG_FREQUENCY
-    end_recordings(server, models)
-    before = server.statistics()
-    recording = Recording()
-    with closing(trace_reader(server.url, server.trace_settings(), trace_file, receiver)) as reader:
-        with changed_settings(server, models, changes):
-            yield recording
-            counts = _completed(server.statistics(), before, models)
-        expected = sum(min(count // trace_rate, trace_count) for count in counts.values())
-        requests = _wait(reader.collect, models, expected, timeout_s)
-        if expected and not any(request.model in models for request in requests):
-            counted = pluralize(sum(counts.values()), "request")
-            raise UnavailableError(f"record: {server.url} counted {counted}, and {reader.explain_nothing()}")
-        rows_by_version = counted_rows(server.statistics(), before)  # of all traced requests: they have completed
-    said = [*notes, *_missing(requests, models, expected), *_limited(counts, trace_rate * trace_count)]
-    full = recording_of(requests, configs, trace_rate, said, rows_by_version)
-    recording.source = full.source
-    recording.fill(full.events, full.configs)
 
 
 def _completed(
@@ -226,3 +216,129 @@ def _limited(counts: Mapping[str, int], limit: int) -> list[str]:
         for name, count in counts.items()
         if count > limit
     ]
+
+
+# --- reading the traces -------------------------------------------------------------------------------
+
+
+def trace_reader(
+    server: V2Client, trace_file: str | os.PathLike[str] | None, receiver: OtlpReceiver | None
+) -> SpanReader | TraceFileReader:
+    """Begin to read the traces of a server.
+
+    Parameters
+    ----------
+    server : V2Client
+    trace_file, receiver
+        As for `Remote.record`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the server traces in another mode, or to a file in a directory that cannot be read.
+    """
+    settings = server.trace_settings()
+    is_sending = settings.get("trace_mode") == OPENTELEMETRY
+    if is_sending != (receiver is not None):
+        mode = settings.get("trace_mode", "triton")
+        remedy = "start it with --trace-config mode=opentelemetry, or record without a receiver"
+        if is_sending:
+            remedy = "pass receiver=tnb.otlp_receiver(…)"
+        raise InvalidArgumentError(f"record: {server.url} traces in the mode '{mode}': {remedy}")
+    if receiver is not None:
+        if not receiver.alive:
+            raise InvalidArgumentError("record: the OTLP receiver has been closed")
+        return SpanReader(receiver)
+    written = settings.get("trace_file", "")
+    if not (trace_file or written):
+        raise InvalidArgumentError(
+            f"record: {server.url} has no trace file: start it with --trace-config triton,file=PATH, or with "
+            "--trace-config mode=opentelemetry"
+        )
+    path = Path(trace_file or written)
+    if not path.parent.is_dir() or not os.access(path.parent, os.R_OK):
+        raise InvalidArgumentError(
+            f"record: the directory of the server's trace file '{written}' cannot be read at "
+            f"'{path.parent}': pass trace_file= with its path on this machine, or a receiver"
+        )
+    return TraceFileReader(path, written)
+
+
+class SpanReader:
+    """A reader of the spans that a receiver gets."""
+
+    def __init__(self, receiver: OtlpReceiver) -> None:
+        self._receiver = receiver
+        self._requests: list[TracedRequest] = []
+        receiver.flush()
+        receiver.subscribe(self._requests.append)
+
+    def collect(self) -> list[TracedRequest]:
+        """Return the requests so far."""
+        self._receiver.flush()
+        return list(self._requests)
+
+    def explain_nothing(self) -> str:
+        """Explain why no request was traced, if the reason is known, with a remedy."""
+        url = self._receiver.url
+        return f"no spans of them arrived at {url}: start the server with --trace-config opentelemetry,url={url}"
+
+    def close(self) -> None:
+        """Read no more."""
+        self._receiver.unsubscribe(self._requests.append)
+
+
+class TraceFileReader:
+    """A reader of what is new in a trace file and its series.
+
+    Parameters
+    ----------
+    path : Path
+        On this machine.
+    written : str
+        On the machine of the server.
+    """
+
+    def __init__(self, path: Path, written: str) -> None:
+        self._path = path
+        self._written = written
+        self._before = _stamps(path)
+        self._unreadable: dict[Path, str] = {}
+
+    def collect(self) -> list[TracedRequest]:
+        """Return the requests so far."""
+        entries: list[TraceEntry] = []
+        self._unreadable.clear()
+        for file, stamp in _stamps(self._path).items():
+            if self._before.get(file) == stamp:
+                continue
+            try:
+                entries += read_entries(file.read_text("utf-8", "replace"))[0]
+            except OSError as error:
+                self._unreadable[file] = error.strerror or str(error)
+            except InvalidArgumentError as error:  # perhaps the server is writing it
+                self._unreadable[file] = error.message
+        return list(requests_of(entries))
+
+    def explain_nothing(self) -> str:
+        """Explain why no request was traced, if the reason is known, with a remedy."""
+        reason = "; ".join(f"'{file}' cannot be read: {error}" for file, error in self._unreadable.items())
+        reason = reason or f"nothing new is in '{self._path}' or '{self._path}.0', … on this machine"
+        return (
+            f"the server writes its traces to '{self._written}' on its machine, and {reason}. Mount that directory "
+            "here and pass trace_file= with the path on this machine; or copy the files and read them with "
+            "tnb.Recording.from_trace(PATH, CONFIG); or record with receiver=tnb.otlp_receiver()"
+        )
+
+    def close(self) -> None:
+        """Read no more: no file is open."""
+
+
+def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
+    """Return modification time and size of a trace file and of the files of its series."""
+    stamps = {}
+    for file in (path, *series_of(path)):
+        with suppress(OSError):
+            status = file.stat()
+            stamps[file] = (status.st_mtime_ns, status.st_size)
+    return stamps

@@ -48,36 +48,6 @@ _MIN_RUN = 20
 OTHER_REQUESTS, EARLY, LATE = "with other requests", "sent earlier", "sent later"
 
 
-@dataclass
-class Replay:
-    """The result of a replay.
-
-    Attributes
-    ----------
-    reasons : list of Reason or None
-        For each batch, why the scheduler sends it; None if the replay does not form it.
-    agreement : Agreement
-    """
-
-    reasons: list[Reason | None]
-    agreement: Agreement
-
-    @property
-    def longest_difference(self) -> range:
-        """The batches, by index, during which the server most probably had another configuration; often empty.
-
-        It is the run in which differing batches outnumber the others by the most, and by at least `_MIN_RUN`.
-        """
-        excess, begin, found, most = 0, 0, range(0), _MIN_RUN - 1
-        for number, reason in enumerate(self.reasons):
-            excess += 1 if reason is None else -1
-            if excess < 0:
-                excess, begin = 0, number + 1
-            elif excess > most:
-                most, found = excess, range(begin, number + 1)
-        return found
-
-
 @dataclass(slots=True)
 class _Arrival:
     """A request of the trace, for the scheduler; ``batch`` is -1, and ``leaves_ns`` set, if it was not executed."""
@@ -102,14 +72,21 @@ class TraceReplay:
         serials = {id(request): serial for serial, request in enumerate(model.requests, 1)}
         self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
         self._taken = _taken(batches, queue_delay_ns(config))
-        self._arrivals = _arrivals(model, batches, self._taken, self._members, config.max_batch_size)
+        self._arrivals = self._arrivals_of(model)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}
         self._now = 0
         self._scheduler = self._new_scheduler()
 
-    def run(self) -> Replay:
-        """Compare every batch of the trace with that of the scheduler."""
+    def run(self) -> tuple[list[Reason | None], Agreement]:
+        """Compare every batch of the trace with that of the scheduler.
+
+        Returns
+        -------
+        list of Reason or None
+            For each batch, why the scheduler sends it; None if the replay does not form it.
+        Agreement
+        """
         reasons: list[Reason | None] = [None] * len(self._batches)
         causes: Counter[str] = Counter()
         first = ""
@@ -127,7 +104,34 @@ class TraceReplay:
                 self._waiting.pop(serial, None)
             if cause:
                 self._restart()
-        return Replay(reasons, Agreement(len(reasons), len(reasons) - causes.total(), first, dict(causes)))
+        return reasons, Agreement(len(reasons), len(reasons) - causes.total(), first, dict(causes))
+
+    def _arrivals_of(self, model: TracedModel) -> list[_Arrival]:
+        """Return the arrivals at the scheduler, in the order of the batches where the times do not determine it."""
+        max_batch_size = self._config.max_batch_size
+        arrivals = []
+        for serial, request in enumerate(model.requests, 1):
+            shape_key = request.shape_key(max_batch_size > 0)
+            simulated = SimulatedRequest(Arrival(0.0, model.rows[request.key], batch_key=shape_key), serial)
+            leaves_ns = 0 if request.executed else request.ended_ns
+            arrivals.append(_Arrival(simulated, request.queued_ns, leaves_ns=leaves_ns))
+        times = [request.queued_ns for request in model.requests]
+        for number, taken_ns in enumerate(self._taken):
+            latest = 0
+            for position, serial in enumerate(self._members[number]):
+                arrival = arrivals[serial - 1]
+                arrival.batch, arrival.position = number, position
+                arrival.time_ns = latest = min(max(latest, arrival.time_ns), taken_ns)
+        for number, taken_ns in enumerate(self._taken):
+            if self._batches[number].sent_ns is not None:
+                continue
+            rows = sum(arrivals[serial - 1].request.batch_size for serial in self._members[number])
+            begin = bisect.bisect_left(times, taken_ns - QUEUE_NS)
+            for arrival in arrivals[begin : bisect.bisect_right(times, taken_ns)]:
+                if arrival.batch > number and rows + arrival.request.batch_size <= max_batch_size:
+                    arrival.time_ns = max(arrival.time_ns, min(taken_ns + 1, self._taken[arrival.batch]))
+        arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
+        return arrivals
 
     def _take(self, number: int, batch: TracedBatch) -> Execute | None:
         """Return the batch that the scheduler sends when the instance of this batch becomes available."""
@@ -228,37 +232,20 @@ class TraceReplay:
         return f"{text}: the server sent {recorded}, the scheduler sends {explain(execute.reason)}"
 
 
-def _arrivals(
-    model: TracedModel,
-    batches: Sequence[TracedBatch],
-    taken: Sequence[int],
-    members: Sequence[tuple[int, ...]],
-    max_batch_size: int,
-) -> list[_Arrival]:
-    """Return the arrivals at the scheduler, in the order of the batches where the times do not determine it."""
-    arrivals = []
-    for serial, request in enumerate(model.requests, 1):
-        shape_key = request.shape_key(max_batch_size > 0)
-        simulated = SimulatedRequest(Arrival(0.0, model.rows[request.key], batch_key=shape_key), serial)
-        leaves_ns = 0 if request.executed else request.ended_ns
-        arrivals.append(_Arrival(simulated, request.queued_ns, leaves_ns=leaves_ns))
-    times = [request.queued_ns for request in model.requests]
-    for number, taken_ns in enumerate(taken):
-        latest = 0
-        for position, serial in enumerate(members[number]):
-            arrival = arrivals[serial - 1]
-            arrival.batch, arrival.position = number, position
-            arrival.time_ns = latest = min(max(latest, arrival.time_ns), taken_ns)
-    for number, taken_ns in enumerate(taken):
-        if batches[number].sent_ns is not None:
-            continue
-        rows = sum(arrivals[serial - 1].request.batch_size for serial in members[number])
-        begin = bisect.bisect_left(times, taken_ns - QUEUE_NS)
-        for arrival in arrivals[begin : bisect.bisect_right(times, taken_ns)]:
-            if arrival.batch > number and rows + arrival.request.batch_size <= max_batch_size:
-                arrival.time_ns = max(arrival.time_ns, min(taken_ns + 1, taken[arrival.batch]))
-    arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
-    return arrivals
+def longest_difference(reasons: Sequence[Reason | None]) -> range:
+    """Return the batches, by index, during which the server most probably had another configuration; often none.
+
+    It is the run in which differing batches, those without a reason, outnumber the others by the most, and by at least
+    `_MIN_RUN`.
+    """
+    excess, begin, found, most = 0, 0, range(0), _MIN_RUN - 1
+    for number, reason in enumerate(reasons):
+        excess += 1 if reason is None else -1
+        if excess < 0:
+            excess, begin = 0, number + 1
+        elif excess > most:
+            most, found = excess, range(begin, number + 1)
+    return found
 
 
 def _executions(decisions: Sequence[Decision]) -> list[Execute]:

@@ -1,4 +1,4 @@
-"""The replicas of a deployment (`tritonnb.scale`): their state, their statistics, and a recording of all of them."""
+"""A recording of all replicas of a deployment (`tritonnb.scale`)."""
 
 from __future__ import annotations
 
@@ -11,51 +11,20 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 
-from tritonnb.client.v2_client import V2Client, V2HttpClient
-from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.client.v2_client import V2Client
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
 from tritonnb.core.failures import warn
-from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.files import event_of
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.replicas import instance_on
-from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 #: Seconds between two readings of the events of a recording. A replica that is lost takes its last events with it.
 _READ_S = 0.25
 #: The fields of events that are points in time; others are durations.
 _TIMES = ("time_ns", "received_ns", "queued_ns", "started_ns", "exec_start_ns", "compute_start_ns", "compute_end_ns",
           "exec_end_ns")  # fmt: skip
-
-
-def is_deployment(server: V2Client) -> bool:
-    """Return whether a server is a deployment of replicas; over gRPC that is not known."""
-    try:
-        replicas_of(server)
-    except TritonError:
-        return False
-    return True
-
-
-def replicas_of(server: V2Client) -> list[Json]:
-    """Return the replicas of a deployment; see `ScaledServer.replicas`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the server is connected to over gRPC, or is not a deployment.
-    """
-    if not isinstance(server, V2HttpClient):
-        raise InvalidArgumentError(f"the replicas of {server.url} are listed over HTTP: connect to http://HOST:PORT")
-    replicas: list[Json] = server.access.fetch_json(f"{server.url}/v2/replicas")
-    return replicas
-
-
-def statistics_by_replica(server: V2Client) -> dict[str, list[StatisticsEntry]]:
-    """Return the statistics of all models on each replica, by its ID."""
-    response = server.access.fetch_json(f"{server.url}/v2/models/stats?replica=*")
-    return {replica: document["model_stats"] for replica, document in response["replicas"].items()}
 
 
 @contextmanager

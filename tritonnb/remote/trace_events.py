@@ -209,11 +209,8 @@ def _named_instances(model: str, names: Sequence[str], count: int) -> list[str]:
 def events_of(models: Sequence[TracedModel]) -> list[Event]:
     """Return the events of all models, in the order of time."""
     events: list[Event] = []
-    batches = sorted(
-        ((batch.start_ns, model, number) for model in models for number, batch in enumerate(model.batches)),
-        key=lambda item: item[0],
-    )
-    for number, (_, model, position) in enumerate(batches, 1):
+    batches = [(batch.start_ns, model, position) for model in models for position, batch in enumerate(model.batches)]
+    for number, (_, model, position) in enumerate(sorted(batches, key=lambda item: item[0]), 1):
         events += _batch_events(model, position, number)
     children: dict[int | str, list[tuple[TracedModel, TracedRequest]]] = defaultdict(list)
     for model in models:
@@ -239,19 +236,11 @@ def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Ev
     sent_ns = batch.start_ns if batch.sent_ns is None else batch.sent_ns
     depth = model.queue_depth(sent_ns)
     yield BatchSent(sent_ns, *key, reason.rule, depth, members, None, reason.facts)
-    executed = tuple(
-        [
-            (
-                model.serials[request.key],
-                model.rows[request.key],
-                request.received_ns,
-                min(request.queued_ns, start_ns),
-                "",
-            )
-            for request in batch.requests
-        ]
-    )
-    yield BatchExecuted(end_ns, *key, start_ns, inputs_ns, outputs_ns, end_ns, executed)
+    executed = [
+        (serial, rows, request.received_ns, min(request.queued_ns, start_ns), "")
+        for serial, rows, request in zip(members, sizes, batch.requests, strict=True)
+    ]
+    yield BatchExecuted(end_ns, *key, start_ns, inputs_ns, outputs_ns, end_ns, tuple(executed))
 
 
 def _left_ns(request: TracedRequest) -> int:

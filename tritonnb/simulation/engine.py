@@ -11,10 +11,11 @@ from struct import Struct
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
-from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualBatch, VirtualClock, VirtualTime
+from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualClock, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, timed_arrivals
 from tritonnb.simulation.replicas import Replicas, RouterFunction, instance_on
 from tritonnb.telemetry.quantiles import quantile
@@ -187,9 +188,7 @@ class Simulation:
 
     Parameters
     ----------
-    model : str
-    max_rows : int
-        The ``max_batch_size``.
+    config : ModelConfig
     instances : list of str
         The names of the instances of each replica.
     schedulers : sequence of Scheduler
@@ -198,8 +197,6 @@ class Simulation:
         The time in ns of an execution: takes its rows, when it begins, and how many instances are busy with it.
     first_step_ns : int
         What the first step of each request adds to it.
-    iterative : bool
-        Whether the model executes its requests step by step.
     route : callable
         Chooses one of several replicas.
     columns : Columns or None
@@ -208,23 +205,21 @@ class Simulation:
 
     def __init__(
         self,
-        model: str,
-        max_rows: int,
+        config: pb.ModelConfig,
         instances: list[str],
         schedulers: Sequence[Scheduler],
         times: Callable[[int, int, int], int],
         first_step_ns: int,
-        iterative: bool,
         route: RouterFunction,
         columns: Columns | None,
     ) -> None:
-        self.model = model
+        self.model: str = config.name
         self.times = times
         self.first_step_ns = first_step_ns
-        self.iterative = iterative
+        self.iterative: bool = config.sequence_batching.iterative_sequence
         self.columns = columns
         self.clock = VirtualClock(self._next_arrives)
-        self._max_rows = max_rows
+        self._max_rows: int = config.max_batch_size
         self._instances = instances
         self._serial = 0
         self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
@@ -295,37 +290,26 @@ class Simulation:
         # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
         events: list[Event] = [response for replica in self._replicas for response in replica.responses]
         for number, (batch, queued_ns, replica) in enumerate(batches, 1):
-            self._add_batch(sent, events, number, batch, queued_ns, replica)
+            decision, start, end = batch.decision, batch.start_ns, batch.end_ns
+            instance = self._instances[decision.instance]
+            if len(self._replicas) > 1:
+                instance = instance_on(replica, instance)
+            sent.append(batch_sent(decision, self.model, 1, number, instance, batch.queue_depth, start))
+            requests = [request for request in decision.requests if request is not None]
+            members = [
+                (request.serial, request.batch_size, request.received_ns, since_ns, "")
+                for request, since_ns in zip(requests, queued_ns, strict=True)
+            ]
+            size = decision.size
+            events.append(
+                BatchExecuted(end, self.model, 1, number, instance, size, start, start, end, end, tuple(members))
+            )
         events += self._arrived
         events += self._cancelled
         events += self._refused
         events += sent
         events.sort(key=attrgetter("time_ns"))
         return events
-
-    def _add_batch(
-        self,
-        sent: list[Event],
-        executed: list[Event],
-        number: int,
-        batch: VirtualBatch,
-        queued: list[int],
-        replica: int,
-    ) -> None:
-        decision, start, end = batch.decision, batch.start_ns, batch.end_ns
-        instance = self._instances[decision.instance]
-        if len(self._replicas) > 1:
-            instance = instance_on(replica, instance)
-        requests = [request for request in decision.requests if request is not None]
-        members = [
-            (request.serial, request.batch_size, request.received_ns, since_ns, "")
-            for request, since_ns in zip(requests, queued, strict=True)
-        ]
-        sent.append(batch_sent(decision, self.model, 1, number, instance, batch.queue_depth, start))
-        size = decision.size
-        executed.append(
-            BatchExecuted(end, self.model, 1, number, instance, size, start, start, end, end, tuple(members))
-        )
 
     def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
         """Return times in ns, serials and arrivals by time; an iterator is not read ahead if only numbers are kept."""

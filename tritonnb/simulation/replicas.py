@@ -37,34 +37,6 @@ def replica_of(instance: str) -> str:
     return replica if separator and instance.startswith(_REPLICA) else ""
 
 
-def _two_choices(choose: random.Random) -> RouterFunction:
-    def route(loads: Sequence[int]) -> int:
-        return min(choose.sample(range(len(loads)), 2), key=loads.__getitem__)
-
-    return route
-
-
-def _round_robin(choose: random.Random) -> RouterFunction:
-    turns = count()
-    return lambda loads: next(turns) % len(loads)
-
-
-def _random(choose: random.Random) -> RouterFunction:
-    return lambda loads: choose.randrange(len(loads))
-
-
-def _least_loaded(choose: random.Random) -> RouterFunction:
-    return lambda loads: loads.index(min(loads))
-
-
-_ROUTERS: dict[str, Callable[[random.Random], RouterFunction]] = {
-    "two_choices": _two_choices,
-    "round_robin": _round_robin,
-    "random": _random,
-    "least_loaded": _least_loaded,
-}
-
-
 def make_router(router: Router, seed: int) -> RouterFunction:
     """Return the function of a router.
 
@@ -82,10 +54,17 @@ def make_router(router: Router, seed: int) -> RouterFunction:
     """
     if callable(router):
         return router
-    if router not in _ROUTERS:
-        names = ", ".join(map(repr, _ROUTERS))
+    choose, turns = random.Random(f"{seed} router"), count()
+    routers: dict[str, RouterFunction] = {
+        "two_choices": lambda loads: min(choose.sample(range(len(loads)), 2), key=loads.__getitem__),
+        "round_robin": lambda loads: next(turns) % len(loads),
+        "random": lambda loads: choose.randrange(len(loads)),
+        "least_loaded": lambda loads: loads.index(min(loads)),
+    }
+    if router not in routers:
+        names = ", ".join(map(repr, routers))
         raise InvalidArgumentError(f"router: expected one of {names}, or a function, got {router!r}")
-    return _ROUTERS[router](random.Random(f"{seed} router"))
+    return routers[router]
 
 
 class Replicas:

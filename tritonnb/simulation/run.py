@@ -78,17 +78,8 @@ def run(
     route = make_router(router, seed)
     instances = instance_names(config)
     with _without_garbage_collection():
-        simulation = Simulation(
-            config.name,
-            config.max_batch_size,
-            instances,
-            [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)],
-            times,
-            first_step_ns,
-            config.sequence_batching.iterative_sequence,
-            route,
-            columns,
-        )
+        schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
+        simulation = Simulation(config, instances, schedulers, times, first_step_ns, route, columns)
         if isinstance(arrivals, ClosedLoop):
             simulation.closed_loop(arrivals)
         else:
