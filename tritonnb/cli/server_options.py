@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import combinations
 from typing import Any, get_type_hints
 
 from tritonnb.cli import flag_values
@@ -79,22 +80,19 @@ def _check(options: argparse.Namespace) -> None:
             "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide "
             "one or the other."
         )
-    services = []
-    if options.allow_http:
-        services.append(("HTTP", options.http_address, options.port))
-    if options.allow_grpc:
-        services.append(("GRPC", options.grpc_host or options.http_address, options.grpc_port))
-    if options.allow_metrics and not options.ray:
-        services.append(("metrics", options.metrics_host or options.http_address, _metrics_port(options)))
-    if options.allow_openai and options.openai_port is not None:
-        services.append(("OpenAI", options.openai_host or options.http_address, options.openai_port))
-    for index, (name, *place) in enumerate(services):
-        for other, *elsewhere in services[index + 1 :]:
-            if place == elsewhere and place[1] != 0:
-                raise InvalidArgumentError(
-                    f"The server cannot listen to {name} requests and {other} requests at the same address and port "
-                    f"{place[0]}:{place[1]}"
-                )
+    address = options.http_address
+    services = [
+        ("HTTP", options.allow_http, address, options.port),
+        ("GRPC", options.allow_grpc, options.grpc_host or address, options.grpc_port),
+        ("metrics", options.allow_metrics and not options.ray, options.metrics_host or address, _metrics_port(options)),
+        ("OpenAI", options.allow_openai, options.openai_host or address, options.openai_port),  # None: no port
+    ]
+    for (name, is_served, *place), (other, is_other_served, *elsewhere) in combinations(services, 2):
+        if is_served and is_other_served and place == elsewhere and place[1] != 0:
+            raise InvalidArgumentError(
+                f"The server cannot listen to {name} requests and {other} requests at the same address and port "
+                f"{place[0]}:{place[1]}"
+            )
 
 
 def _metrics_port(options: argparse.Namespace) -> int:
