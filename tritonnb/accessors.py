@@ -36,7 +36,7 @@ ACCESSORS = {
     },
     "tritonnb.profile.sweep_result:SweepResult": {
         "plot": Accessor("tritonnb.figures.sweep:draw"),
-        "plot_pareto": Accessor("tritonnb.figures.pareto:draw"),
+        "plot_pareto": Accessor("tritonnb.figures.sweep:draw_pareto"),
         "plot_throughput_latency": Accessor("tritonnb.figures.throughput_latency:draw_sweep"),
     },
     "tritonnb.server.server:Server": {
