@@ -5,7 +5,8 @@ The front of the Pareto plot has the configurations that no other one beats in b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -117,14 +118,14 @@ def draw_pareto(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     ax = axes_for(ax, 4.2, describe_pareto(sweep))
     trials = _measured(sweep)
     front = pareto_front(trials)
-    groups = {
-        "satisfies the constraint": ([trial for trial in trials if trial.meets], "o", COMPUTE, COMPUTE),
-        "violates the constraint": ([trial for trial in trials if not trial.meets], "X", REFUSAL, "none"),
-    }
-    for label, (group, marker, edge, face) in groups.items():
+    for meets, label, marker, edge, face in (
+        (True, "satisfies the constraint", "o", COMPUTE, COMPUTE),
+        (False, "violates the constraint", "X", REFUSAL, "none"),
+    ):
+        group = [trial for trial in trials if trial.meets == meets]
         if group:
             latencies, rates = [trial.percentile(99) for trial in group], [trial.rate for trial in group]
-            ax.scatter(latencies, rates, marker=marker, edgecolors=edge, facecolors=face or edge, label=label, zorder=2)
+            ax.scatter(latencies, rates, marker=marker, edgecolors=edge, facecolors=face, label=label, zorder=2)
     ax.step([trial.percentile(99) for trial in front], [trial.rate for trial in front], where="post", color=GREY,
             linewidth=1.2, label="Pareto front", zorder=1)  # fmt: skip
     running = sweep.running
@@ -180,17 +181,12 @@ def _draw_labels(ax: Axes, front: Sequence[Trial], chosen: Trial | None) -> None
     """Label the chosen configuration and some of the front, spread over it."""
     spread = {round(index) for index in np.linspace(0, len(front) - 1, min(len(front), _LABELS)).tolist()}
     labelled = {id(trial): trial for trial in [*(front[index] for index in spread), *([chosen] if chosen else [])]}
-    places = sorted(trial.percentile(99) for trial in front)
-    for place, texts in _texts_by_place(labelled.values()).items():
-        is_right = place[0] > (places[0] + places[-1]) / 2  # the label is inside of the axes
+    lines: defaultdict[tuple[float, float], list[str]] = defaultdict(list)  # the same results share a label
+    for trial in labelled.values():
+        lines[trial.percentile(99), trial.rate].append(trial.edits_text() or "running")
+    for place, texts in lines.items():
+        # The label is inside of the axes.
+        is_right = place[0] > (front[0].percentile(99) + front[-1].percentile(99)) / 2
         offset, align = (-9, "right") if is_right else (9, "left")
         text = "\n".join(texts)
         ax.annotate(text, place, (offset, 5), textcoords="offset points", fontsize=7.5, color=INK, ha=align)
-
-
-def _texts_by_place(trials: Iterable[Trial]) -> dict[tuple[float, float], list[str]]:
-    """Return the labels by position; configurations with the same result share one."""
-    texts: dict[tuple[float, float], list[str]] = {}
-    for trial in trials:
-        texts.setdefault((trial.percentile(99), trial.rate), []).append(trial.edits_text() or "running")
-    return texts
