@@ -49,7 +49,8 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
         ax.plot(seconds, (requests[:, COMPLETED] - requests[:, since]) / 1e6, marker, **style)
 
     draw_latencies(succeeded, INTENDED, ".", ms=3, color=series(0), label="since intended send time")
-    if _sent_late(result):
+    lag_ms = result.summary()["scheduling_lag_p99_ms"]
+    if lag_ms is not None and lag_ms > _LATE * result.percentile(99):
         draw_latencies(succeeded, SENT, ".", ms=3, color=series(2), label="since actual send time")
     if len(failed):
         draw_latencies(failed, INTENDED, "x", color=REFUSAL, label="failed")
@@ -66,11 +67,6 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
 def describe(result: LoadResult) -> str:
     """Return the alternative text."""
     return f"Latency of each request over time. {result.verdict()}"
-
-
-def _sent_late(result: LoadResult) -> bool:
-    lag = result.summary()["scheduling_lag_p99_ms"]
-    return lag is not None and lag > _LATE * result.percentile(99)
 
 
 @with_short_traceback
