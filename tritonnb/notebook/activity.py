@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat, starmap
+from itertools import chain
 from textwrap import shorten
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -53,29 +53,16 @@ Times: TypeAlias = npt.NDArray[np.int64]
 _Intervals: TypeAlias = "defaultdict[int, MonitorInterval]"  # by number
 
 
-class EventQueue:
-    """Packed events, kept until they are taken.
-
-    Attributes
-    ----------
-    append : callable
-        The sink, called on the server's loop; it does nothing but append.
+def take_events(events: deque[Packed]) -> list[Packed]:
+    """Return and remove the packed events that were appended so far, perhaps on another thread.
 
     Examples
     --------
-    >>> events = EventQueue()
-    >>> events.append(("RequestArrived", 0))
-    >>> events.take_events(), events.take_events()
+    >>> events = deque([("RequestArrived", 0)])
+    >>> take_events(events), take_events(events)
     ([('RequestArrived', 0)], [])
     """
-
-    def __init__(self) -> None:
-        self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
-        self.append = self._events.append
-
-    def take_events(self) -> list[Packed]:
-        """Return and forget the events so far; called on one other thread."""
-        return list(starmap(self._events.popleft, repeat((), len(self._events))))
+    return [events.popleft() for _ in range(len(events))]
 
 
 @dataclass(slots=True)
@@ -217,7 +204,7 @@ class ServerActivity:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._events = EventQueue()
+        self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
         self._lock = threading.Lock()  # views update it on their own threads
         self._users = 0
         remembered = list(server.call(self._attach))
@@ -255,7 +242,7 @@ class ServerActivity:
     def update(self) -> int:
         """Count the new events; return the number of the first interval that is not over."""
         with self._lock:
-            self._activity.fold(self._events.take_events())
+            self._activity.fold(take_events(self._events))
             self.end = self._first_open(time.monotonic_ns())
             return self.end
 

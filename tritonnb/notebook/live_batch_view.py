@@ -19,7 +19,7 @@ from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChan
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.activity import EventQueue, ServerActivity
+from tritonnb.notebook.activity import ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
@@ -191,7 +191,7 @@ class LiveBatchView(BatchView):
 
     def _begin(self) -> ViewSession:
         """Follow the model from the events on that the server remembers."""
-        meanwhile = EventQueue()
+        meanwhile: list[Packed] = []
         config, depth, history = self._server.call(self._attach, meanwhile.append)
         events = [packed for packed in history if packed[MODEL] == self._name]
         if not history.complete:
@@ -212,10 +212,10 @@ class LiveBatchView(BatchView):
         engine.stream.attach(sink)
         return engine.configs()[self._name], depth, engine.stream.recent.copy()
 
-    def _take_over(self, tracker: BatchTracker, meanwhile: EventQueue) -> None:
+    def _take_over(self, tracker: BatchTracker, meanwhile: list[Packed]) -> None:
         stream = self._server.engine.stream
         stream.detach(meanwhile.append)
-        for packed in meanwhile.take_events():
+        for packed in meanwhile:
             tracker.receive(packed)
         stream.attach(tracker.receive)
 
