@@ -34,16 +34,16 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     ...         self.status.value = "read"
     >>> view = Clock("clock", widgets.HTML())
     >>> view.refresh()
-    >>> view.status.value, len(view.parts()), view.refresh_last_state()
-    ('read', 1, False)
+    >>> view.status.value, view.refresh_last_state()
+    ('read', False)
     >>> view.close()
     """
 
     def __init__(self, name: str, status: widgets.HTML, children: Sequence[widgets.Widget] = ()) -> None:
         self.status = status
-        super().__init__([status, *children])
+        self._parts = [status, *children]  # the widgets that are closed with the view
+        super().__init__(self._parts)
         self.add_class(LIVE)
-        self._closed = False
         self._worker = Worker(name, self._run, self.refresh, INTERVAL_S)
         self._worker.start()
 
@@ -53,17 +53,10 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def close(self) -> None:
         """Stop reading, and close the view; the server is not affected."""
-        if not self._closed:
-            self._closed = True
-            self._worker.close()
-            for widget in self.parts():
-                widget.close()
-            super().close()
-
-    def parts(self) -> Sequence[widgets.Widget]:
-        """Return the widgets that are closed with the view."""
-        children: Sequence[widgets.Widget] = self.children
-        return children
+        self._worker.close()
+        for widget in self._parts:
+            widget.close()
+        super().close()
 
     def refresh_last_state(self) -> bool:
         """Return False: the view refreshes itself."""

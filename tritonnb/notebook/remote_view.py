@@ -131,7 +131,8 @@ class RemoteBatchView(PolledView):
         delivery = self._session.flush(now_ns)
         if self.batches is None:  # its first picture shows the time span of the first batches
             self.batches = BatchView(self._session.history(now_ns), self.recording())
-            self.children = [self.status, self.batches]
+            self._parts.append(self.batches)
+            self.children = self._parts
         else:
             self.batches.send(delivery)
             self.batches.history = self._session.history(now_ns)

@@ -64,11 +64,12 @@ class ReplicasView(PolledView):
         remote.replicas()  # raises an error if the server is not a deployment
         self.models = widgets.HTML(remote_card(remote))
         parts = {"Replicas": self.replicas, "Sequences": self.sequences, "Models": self.models}
-        self._tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)
+        tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)
         for part in parts.values():
             part.add_class("jp-RenderedHTMLCommon")
         self.refresh()
-        super().__init__(f"tritonnb replicas {remote.url}", self.status, [self._tabs])
+        super().__init__(f"tritonnb replicas {remote.url}", self.status, [tabs])
+        self._parts += parts.values()
 
     def refresh(self) -> None:
         """Read the state of the replicas; the view does so every second."""
@@ -87,10 +88,6 @@ class ReplicasView(PolledView):
         self.sequences.value = _sequences_table(replicas)
         self._totals = totals
         self.keep_last_state()
-
-    def parts(self) -> Sequence[widgets.Widget]:
-        """Return the widgets that are closed with the view."""
-        return (self.status, self.replicas, self.sequences, self.models, self._tabs)
 
     def last_state(self) -> str:
         """Return the displayed data as HTML."""
