@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 from google.protobuf import text_format
 
 from tritonnb.client.model import Model
-from tritonnb.core.errors import Problem
 from tritonnb.core.json_types import Json
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
@@ -58,7 +58,7 @@ def report_on(
     before = "file" if running is None else "running"
     return {
         "text": text,
-        "problems": [_as_dict(problem) for problem in diagnosis.problems or problems],
+        "problems": [asdict(problem) for problem in diagnosis.problems or problems],
         "form": None if diagnosis.parsed is None else form_of(diagnosis.parsed.config),
         "effect": effect,
         "diff": list(unified_diff(running_text.splitlines(), text.splitlines(), before, "edited", lineterm="", n=2)),
@@ -142,8 +142,3 @@ def _running(model: Model) -> tuple[Any, str]:
     """Return the running configuration and no reason, or None and the reason why the model failed to load."""
     failure = model.load_failure()
     return (None, failure) if failure else (model.running_config(), "")
-
-
-def _as_dict(problem: Problem) -> Json:
-    fix = None if problem.fix is None else {"label": problem.fix.label, "text": problem.fix.text}
-    return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
