@@ -323,8 +323,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
             self.status = {**self.status, "busy": ""}
         self._served.applied(model, text)
         self.report = self._report(self.text)
-        running = self._served.config
-        added = effect == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(running)
+        scheduling = config.WhichOneof("scheduling_choice")
+        added = effect == "unchanged" and scheduling != self._served.config.WhichOneof("scheduling_choice")
         self._show_outcome("good", _COMPLETED if added else _APPLIED[effect])
         return effect
 
@@ -376,10 +376,6 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         if self._handle is None:
             raise RuntimeError("the editor is closed")
         return self._handle
-
-
-def _scheduling(config: Any) -> Any:
-    return None if config is None else config.WhichOneof("scheduling_choice")
 
 
 def _on_message(editor: ConfigEditor, content: Json, buffers: Any) -> None:
