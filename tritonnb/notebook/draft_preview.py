@@ -58,10 +58,6 @@ class DraftPreview:
         if self._draft is not None:
             self._jobs.submit(self._replay)
 
-    def settle(self) -> None:
-        """Wait until the preview is up to date."""
-        self._jobs.join()
-
     def close(self) -> None:
         """Remove the ghost, and release the server."""
         self._draft = None
