@@ -60,23 +60,12 @@ def view(recording: Recording) -> BatchView:
 
 
 def _new_view(recording: Recording) -> BatchView:
-    selected = of_one_model(recording)
-    return BatchView(recorded_history(selected), selected)
-
-
-def of_one_model(recording: Recording) -> Recording:
-    """Return the part of a recording that concerns its model.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the recording has no model or several.
-    """
     models = sorted({event.model for event in recording.events if isinstance(event, RequestArrived | BatchSent)})
     if len(models) != 1:
         got = f"{', '.join(models)}; select one with rec.for_model()" if models else "none"
         raise InvalidArgumentError(f"batch view: expected a recording of one model, got {got}")
-    return recording.for_model(models[0])
+    selected = recording.for_model(models[0])
+    return BatchView(recorded_history(selected), selected)
 
 
 class BatchView(StaticFallback, anywidget.AnyWidget):
@@ -137,10 +126,6 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
             return ""
         figure: str = recording.plot.svg(self._figure(recording))
         return figure
-
-    def last_state(self) -> str:
-        """Return the static figure with its description as HTML."""
-        return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
         """Return the static figure with its description by MIME type."""
@@ -210,10 +195,6 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self._comparison)
-
-    def last_state(self) -> str:
-        """Return the table and both timelines as HTML."""
-        return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
         """Return the table and both timelines by MIME type."""

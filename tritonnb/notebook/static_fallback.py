@@ -39,7 +39,7 @@ _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFa
 
 
 class StaticFallback:
-    """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever its result may have changed.
+    """A mixin for widgets: define `last_state` or `last_data`, and call `keep_last_state` whenever it may have changed.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class StaticFallback:
 
     def last_state(self) -> str:
         """Return the contents of the widget as HTML without scripts."""
-        raise NotImplementedError
+        return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
         """Return the contents of the widget by MIME type: HTML, text, and PNG if it is a figure."""
