@@ -109,7 +109,9 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             "remove": lambda: debugger.remove_breakpoint(condition),
         }
         if content.get("action") in ("shown", "removed"):
-            self._count_outputs(1 if content["action"] == "shown" else -1)
+            self._outputs += 1 if content["action"] == "shown" else -1
+            if not self._outputs:  # the last output that shows it was removed, as when its cell runs again
+                self.close()
         if content.get("action") not in actions:
             return
         try:
@@ -123,12 +125,6 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         super().close()
         for widget in (self.panel, self.picture):
             widget.close()
-
-    def _count_outputs(self, difference: int) -> None:
-        """Close the widget when the last output that shows it is removed, as when its cell runs again."""
-        self._outputs += difference
-        if not self._outputs:
-            self.close()
 
     def last_state(self) -> str:
         """Return the event and the rules as HTML."""

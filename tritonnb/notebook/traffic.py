@@ -181,13 +181,10 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         previous = self.load if self._used is not None else None
         self._used = wanted
         if wanted is not None:
-            self._start(wanted)
+            current = self.load = load(self._handle, **wanted)
+            threading.Thread(target=self._follow, args=(current,), name="tritonnb-traffic", daemon=True).start()
         if previous is not None:
             previous.stop()
-
-    def _start(self, options: dict[str, Any]) -> None:
-        current = self.load = load(self._handle, **options)
-        threading.Thread(target=self._follow, args=(current,), name="tritonnb-traffic", daemon=True).start()
 
     def _load_options(self) -> dict[str, Any]:
         settings = self.settings
