@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from google.protobuf import text_format
 
@@ -112,10 +112,7 @@ def _stateful(rng: random.Random, requests: int, limit: int, strategy: list[str]
 
 def _times(rng: random.Random, requests: int, gap_ms: int) -> list[float]:
     """Return random increasing times in whole milliseconds (as µs), the first at 0."""
-    times = [0.0]
-    while len(times) < requests:
-        times.append(times[-1] + 1000 * rng.randint(1, gap_ms))
-    return times
+    return list(accumulate((1000 * rng.randint(1, gap_ms) for _ in range(requests - 1)), initial=0.0))
 
 
 def _is_unambiguous(sheet: Worksheet) -> bool:
