@@ -12,13 +12,11 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
-
 from tritonnb.client.model import Model
 from tritonnb.core.json_types import Json
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
-from tritonnb.model_config.normalize import without_defaults
+from tritonnb.model_config.read import config_text
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.notebook.config_form import form_of
 
@@ -71,7 +69,7 @@ def text_of(running: Any, file_text: str | None, check: Check) -> str:
         return file_text or ""
     diagnosis = None if file_text is None else diagnose(file_text, check)
     if diagnosis is None or diagnosis.parsed is None or diagnosis.checked is None:
-        return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
+        return config_text(running)
     assert file_text is not None
     return edit_text(file_text, replaced(diagnosis.parsed.config, running, changed_fields(diagnosis.checked, running)))
 

@@ -9,7 +9,7 @@ from tritonnb.core.events import BatchSent, RequestArrived
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
-from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.notebook.view_encoding import ViewEncoder
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.playground.scenario import write_arrival
 from tritonnb.recording.arrivals import arrivals_of
@@ -94,10 +94,9 @@ def batch_table(recording: Recording) -> list[list[Any]]:
 
 
 def _ghost(baseline: Recording) -> Json:
-    begin, tick_ns = baseline.origin_ns, 1_000_000 // TICKS
+    ticks = ViewEncoder(baseline.origin_ns).ticks
     boxes = [
-        [batch.instance, (batch.exec_start_ns - begin) // tick_ns, (batch.exec_end_ns - begin) // tick_ns, batch.size]
-        for batch in baseline.batches
+        [batch.instance, ticks(batch.exec_start_ns), ticks(batch.exec_end_ns), batch.size] for batch in baseline.batches
     ]
     return {"text": "the batches before the edit.", "boxes": boxes}
 
