@@ -9,6 +9,7 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any, ClassVar
 
 from tritonnb.core.accessors import extensible
@@ -139,7 +140,7 @@ class Worksheet:
             return Grade(total, total, "All batches are as the scheduler forms them.")
         if mistake == total:
             return Grade(total - 1, total, f"No request is left after batch {total}.")
-        return Grade(mistake, total, self._contradict(mistake, _item(batches, mistake)))
+        return Grade(mistake, total, self._contradict(mistake, batches[mistake]))
 
     def reveal(self, answer: Answer = ()) -> str:
         """Return the solution of the first batch that is missing or wrong, and why the scheduler sends it.
@@ -166,7 +167,7 @@ class Worksheet:
         mistake = self._first_mistake(batches)
         if mistake is None or mistake == len(self.batches):
             return self.check(answer).explanation
-        return self._explain(mistake, _item(batches, mistake))
+        return self._explain(mistake, batches[mistake])
 
     def hint(self, answer: Answer = ()) -> str:
         """Return a hint for the first batch that is missing or wrong, without its solution.
@@ -232,12 +233,11 @@ class Worksheet:
         sequences = list(dict.fromkeys(arrival.sequence_id for arrival in self.arrivals if arrival.sequence_id))
         if not sequences:
             return list(LETTERS[: len(self.arrivals)])
-        counts = dict.fromkeys(sequences, 0)
-        names = []
-        for arrival in self.arrivals:
-            counts[arrival.sequence_id] += 1
-            names.append(f"{LETTERS[sequences.index(arrival.sequence_id)]}{counts[arrival.sequence_id]}")
-        return names
+        numbers = {sequence: count(1) for sequence in sequences}
+        return [
+            f"{LETTERS[sequences.index(arrival.sequence_id)]}{next(numbers[arrival.sequence_id])}"
+            for arrival in self.arrivals
+        ]
 
     # --- checking -----------------------------------------------------------------------------
 
@@ -256,20 +256,21 @@ class Worksheet:
         return [frozenset(batch) - {_NULL} for batch in self.solution]
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
-        batches = []
+        """Return the batches of an answer, followed by empty ones if the answer ends too early."""
+        batches: list[frozenset[str]] = []
         for batch in map(names_in, batches_in(answer)):
             names = [str(name).upper() for name in batch if name not in (_NULL, ",", ";")]
             for name in names:
                 if name not in self.names:
                     raise InvalidArgumentError(f"answer expected requests of {', '.join(self.names)}, got '{name}'")
             batches.append(frozenset(names))
-        return batches
+        return batches + [frozenset()] * (len(self.batches) - len(batches))
 
     def _first_mistake(self, batches: Sequence[frozenset[str]]) -> int | None:
         """Return the index of the first batch that is missing, wrong or too many; None for a correct answer."""
         expected = self._members
         for number, members in enumerate(expected):
-            if _item(batches, number) != members:
+            if batches[number] != members:
                 return number
         return len(expected) if len(batches) > len(expected) else None
 
@@ -279,13 +280,10 @@ class Worksheet:
             return f"The answer ends before batch {number + 1}, and not every request has run."
         members = self._members[number]
         against = [*filter(None, (self._why_not(name, number) for name in sorted(answered - members)))]
-        if not against:
-            if answered < members:
-                against = ["The scheduler sends more than that."]
-            else:
-                against = [
-                    "The scheduler sends less than that." if members < answered else "Other requests come first."
-                ]
+        if answered < members:
+            against = ["The scheduler sends more than that."]
+        elif not against:
+            against = ["The scheduler sends less than that." if members < answered else "Other requests come first."]
         return " ".join([f"Batch {number + 1} is not {_listed(answered)}.", *against])
 
     def _explain(self, number: int, answered: frozenset[str]) -> str:
@@ -372,11 +370,6 @@ class Worksheet:
     def _repr_html_(self) -> str:
         texts = f"<p>{html.escape(self.question)}</p><pre>{html.escape(self.config)}</pre>"
         return texts + html_table(*self.table(), caption="Arrivals")
-
-
-def _item(batches: Sequence[frozenset[str]], number: int) -> frozenset[str]:
-    """Return a batch of an answer; empty if the answer ends before it."""
-    return batches[number] if number < len(batches) else frozenset()
 
 
 def _listed(names: frozenset[str]) -> str:
