@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.views import OpenViews
 from tritonnb.server.server import Server
 
 

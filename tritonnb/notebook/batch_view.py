@@ -19,9 +19,9 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
+from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.comparison import Comparison
@@ -110,7 +110,6 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         self._blaming = LatestOnlyWorker("tritonnb blame")
         super().__init__(history=history, **traits)
         self.on_msg(_on_blame)
-        self.add_class(LIVE)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of '{self.history['meta']['model']}'>"

@@ -28,8 +28,7 @@ from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import ServedConfig
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.static_fallback import StaticFallback
+from tritonnb.notebook.views import OpenViews, StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle

@@ -26,10 +26,9 @@ from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_edit
 from tritonnb.notebook.ensemble_view import Graph
 from tritonnb.notebook.html_reprs import model_card, server_card, server_title
 from tritonnb.notebook.live_batch_view import LiveBatchView, open_batch_views, open_live_view
-from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.server_monitor import ServerMonitor
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.traffic import Traffic, open_panels, open_traffic
+from tritonnb.notebook.views import OpenViews, StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -125,7 +124,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._body = widgets.HBox([self._models, self._main]).add_class("tnb-body")
         self._worker = Worker("tritonnb dashboard", self._run, self._refresh, _POLL_S)
         super().__init__([self._title, self._body])
-        self.add_class(LIVE).add_class("tnb-dashboard")
+        self.add_class("tnb-dashboard")
         try:
             self._monitor.update()
             self._refresh_models()

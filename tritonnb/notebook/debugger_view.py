@@ -18,9 +18,9 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC
 from tritonnb.recording.debugger import QUANTITIES, Debugger
 
@@ -83,7 +83,6 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.panel = DebuggerPanel()
         self.picture = BatchView(self._history())
         super().__init__([self.panel, self.picture])
-        self.add_class(LIVE)
         self._outputs = 0
         self._show_state("")
         self.panel.on_msg(lambda panel, content, buffers: self.perform(content))

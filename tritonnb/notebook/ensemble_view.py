@@ -10,8 +10,8 @@ import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.json_types import Json
-from tritonnb.notebook.polled_view import PolledView
 from tritonnb.notebook.server_monitor import ServerMonitor
+from tritonnb.notebook.views import PolledView
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.server.model_handle import ModelHandle
 

@@ -23,9 +23,9 @@ from tritonnb.notebook.activity import ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
-from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.views import OpenViews
 from tritonnb.profile.load import load
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle

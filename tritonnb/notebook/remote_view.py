@@ -15,8 +15,8 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.html_reprs import activity_cells, statistics_card
-from tritonnb.notebook.polled_view import PolledView
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.views import PolledView
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.live_events import LiveEvents

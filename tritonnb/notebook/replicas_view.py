@@ -14,7 +14,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.notebook.html_reprs import activity_cells, remote_card
-from tritonnb.notebook.polled_view import PolledView
+from tritonnb.notebook.views import PolledView
 from tritonnb.remote.connection import Remote
 from tritonnb.scale.merge import add_entries
 from tritonnb.telemetry.difference import difference

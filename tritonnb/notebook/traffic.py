@@ -21,8 +21,7 @@ import traitlets
 from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.views import OpenViews, StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.profile.load import load
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
@@ -137,7 +136,6 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
             },
             status={"outcome": _IDLE, "level": "", "revision": 0},
         )
-        self.add_class(LIVE)
         self.observe(self._follow_settings, ["sending", "settings"])
 
     def change(self, **settings: Any) -> None:
