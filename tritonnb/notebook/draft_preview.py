@@ -70,7 +70,9 @@ class DraftPreview:
         if draft is None or model is None:
             return
         with suppress(TritonError, RuntimeError):  # model unloaded, server stopped or editor closed in the meantime
-            events = self._recent(model)
+            stream = model.server.engine.stream
+            recent: list[Packed] = model.server.call(lambda: list(stream.recent))
+            events = [event for event in recent if event[MODEL] == model.name][-_MOST_EVENTS:]
             newest = events[-1] if events else None
             if newest is self._newest and newest is not None:
                 return
@@ -82,13 +84,6 @@ class DraftPreview:
             else:
                 self._show(model, {"text": replay.verdict(), "figures": replay.figures()}, replay)
             self._newest = newest
-
-    @staticmethod
-    def _recent(model: ModelHandle) -> list[Packed]:
-        """Return the latest events of the model."""
-        stream = model.server.engine.stream
-        packed: list[Packed] = model.server.call(lambda: list(stream.recent))
-        return [event for event in packed if event[MODEL] == model.name][-_MOST_EVENTS:]
 
     def _clear(self) -> None:
         if self._model is not None:
