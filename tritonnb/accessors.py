@@ -37,7 +37,7 @@ ACCESSORS = {
     "tritonnb.profile.sweep_result:SweepResult": {
         "plot": Accessor("tritonnb.figures.sweep:draw"),
         "plot_pareto": Accessor("tritonnb.figures.sweep:draw_pareto"),
-        "plot_throughput_latency": Accessor("tritonnb.figures.throughput_latency:draw_sweep"),
+        "plot_throughput_latency": Accessor("tritonnb.figures.sweep:draw_curves"),
     },
     "tritonnb.server.server:Server": {
         "dashboard": Accessor("tritonnb.notebook.dashboard:open_dashboard"),
