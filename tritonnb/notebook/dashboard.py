@@ -127,7 +127,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.add_class("tnb-dashboard")
         try:
             self._monitor.update()
-            self._refresh_models()
+            self._models.models = self._monitor.models()
             self._models.selected = model or next(iter(self._names), "")
             self._open_selected()
             self._show_counters()
@@ -207,7 +207,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def _refresh(self) -> None:
         is_over = self._monitor.update()
-        self._refresh_models()
+        self._models.models = self._monitor.models()
         names = self._names
         if self._models.selected not in names:
             self._models.selected = next(iter(names), "")
@@ -222,9 +222,6 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             if time.monotonic() > self._picture_after_s and self._monitor.is_idle(model.name):
                 self._draw_picture()
         self.keep_last_state()
-
-    def _refresh_models(self) -> None:
-        self._models.models = self._monitor.models()
 
     def _show_counters(self) -> None:
         self._title.value = server_title(self._server)

@@ -35,7 +35,7 @@ _UPDATE_S, _WINDOW_S = 0.2, 2.0
 _BINS = 32
 #: Responses from which on percentiles are shown.
 _ENOUGH = 20
-_OPEN, _CLOSED = "open loop", "closed loop"
+_OPEN = "open loop"
 _IDLE = "This panel sends no requests."
 
 _SETTINGS: dict[str, Any] = {
