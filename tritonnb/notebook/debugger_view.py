@@ -162,7 +162,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         session.meta["simulated"] = debugger.simulated
         session.tracker.fold(map(pack, events))
         session.flush(now_ns)
-        return {**session.history(now_ns), "reset": True, "position": debugger.position}
+        return {**session.history(), "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
         """Return the time span of the picture: the latest events, and some room for the next ones."""

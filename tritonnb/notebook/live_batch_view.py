@@ -114,7 +114,7 @@ class LiveBatchView(BatchView):
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self._was_displayed = False
         self.ended = threading.Event()
-        super().__init__(self._session.history(self._session.now_ns), live=True)
+        super().__init__(self._session.history(), live=True)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         self._exits = False
@@ -143,7 +143,7 @@ class LiveBatchView(BatchView):
         boxes : list of tuple
             Instance, begin and end (monotonic clock, ns), and rows of each batch.
         """
-        ticks = self._session.ticks
+        ticks = self._session.encoder.ticks
         encoded = [[instance, ticks(begin_ns), ticks(end_ns), rows] for instance, begin_ns, end_ns, rows in boxes]
         ghost = {"text": text, "boxes": encoded} if text else {}
         if ghost != self.ghost:
@@ -321,7 +321,7 @@ class LiveBatchView(BatchView):
 
     def _save_history(self, slots: Json | None = None) -> None:
         with self._encoding:
-            history = self._session.history(self._session.now_ns)
+            history = self._session.history()
         self.history = history if slots is None else {**history, "slot_state": slots}
 
     def _finish(self) -> None:

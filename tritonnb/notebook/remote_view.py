@@ -139,12 +139,12 @@ class RemoteBatchView(PolledView):
         self._session.tracker.fold(map(pack, events))
         delivery = self._session.flush(now_ns)
         if self.batches is None:  # its first picture shows the time span of the first batches
-            self.batches = BatchView(self._session.history(now_ns), self.recording())
+            self.batches = BatchView(self._session.history(), self.recording())
             self._parts.append(self.batches)
             self.children = self._parts
         else:
             self.batches.send(delivery)
-            self.batches.history = self._session.history(now_ns)
+            self.batches.history = self._session.history()
 
     def close(self) -> None:
         """Stop following the model, restore its trace settings, and close the view.
