@@ -180,7 +180,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_metrics_flags(add)
     _add_openai_flags(add)
     _add_ray_flags(add)
-    add("log-verbose", flag_values.verbosity, 0, "0 for no verbose messages, 1 and above for verbose messages")
+    add("log-verbose", flag_values.verbosity, 0, "0 for no verbose messages, 1 and above for verbose messages",
+        dest="log_verbose_level")
     for level in ("info", "warning", "error"):
         add(f"log-{level}", boolean, True, f"log messages of level {level.upper()}")
     add("log-format", flag_values.log_format, "default", "default or ISO8601")
