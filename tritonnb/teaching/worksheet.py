@@ -6,6 +6,7 @@ The simulator provides the solution, and the scheduler's reasons explain the fir
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,11 +26,12 @@ from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed, table
-from tritonnb.teaching.answers import Answer, batches_in, names_in
 
 #: Names of requests, or of sequences.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NULL = "-"
+#: An answer: batches in order, each ``"AB"``, ``"A1 B1"`` or a list of names; or one string of words or lines.
+Answer = str | Sequence[str | Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,7 @@ class Worksheet:
     def _read(self, answer: Answer) -> list[frozenset[str]]:
         """Return the batches of an answer, followed by empty ones if the answer ends too early."""
         batches: list[frozenset[str]] = []
-        for batch in map(names_in, batches_in(answer)):
+        for batch in map(_names_in, _batches_in(answer)):
             names = [str(name).upper() for name in batch if name not in (_NULL, ",", ";")]
             for name in names:
                 if name not in self.names:
@@ -289,12 +291,11 @@ class Worksheet:
     def _explain(self, number: int, answered: frozenset[str]) -> str:
         """Explain a wrong batch: its correct content, and the reason against each wrong name."""
         batch, members = self.batches[number], self._members[number]
-        wrong = [self._why_not(name, number) for name in sorted(answered - members)]
         instead = f", not {_listed(answered)}" if answered else ": the answer ends before it"
         return " ".join(
             [
                 f"Batch {number + 1} is {_listed(members)}, sent at {batch.sent_ns / 1e6:g} ms{instead}.",
-                *filter(None, wrong),
+                *filter(None, (self._why_not(name, number) for name in sorted(answered - members))),
                 f"Why: {batch.why}.",
             ]
         )
@@ -318,11 +319,9 @@ class Worksheet:
     def _slots_taken(self, executed: set[str], members: frozenset[str]) -> int:
         """Return the number of sequences that have started by this batch and had not ended before it."""
         started = {name[0] for name in executed | members}
+        last = {name[0]: name for name in self.names}
         ended = {name[0] for name, arrival in zip(self.names, self.arrivals, strict=True) if arrival.sequence_end}
-        return len(started - {letter for letter in ended if self._last_request_of(letter) in executed})
-
-    def _last_request_of(self, letter: str) -> str:
-        return max((name for name in self.names if name[0] == letter), key=lambda name: int(name[1:]))
+        return len(started - {letter for letter in ended if last[letter] in executed})
 
     def _slots(self) -> int:
         config = read_config(self.config)
@@ -357,9 +356,8 @@ class Worksheet:
         stateful = any(arrival.sequence_id for arrival in self.arrivals)
         rows = []
         for name, arrival in zip(self.names, self.arrivals, strict=True):
-            row = [name, f"{arrival.time_us / 1000:g}"]
             flags = [flag for flag, on in (("START", arrival.sequence_start), ("END", arrival.sequence_end)) if on]
-            rows.append([*row, " ".join(flags)] if stateful else [*row, str(arrival.rows)])
+            rows.append([name, f"{arrival.time_us / 1000:g}", " ".join(flags) if stateful else str(arrival.rows)])
         return ["request", "arrives (ms)", "flags" if stateful else "rows"], rows
 
     def __repr__(self) -> str:
@@ -375,3 +373,28 @@ class Worksheet:
 def _listed(names: frozenset[str]) -> str:
     ordered = sorted(names)
     return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} and {ordered[-1]}"
+
+
+def _batches_in(answer: Answer) -> Sequence[str | Sequence[str]]:
+    """Return the batches of an answer: the elements of a list, the lines of a string, or the words of its only line."""
+    if isinstance(answer, str):
+        lines = [line for line in answer.splitlines() if line.strip()]
+        return lines if len(lines) > 1 else re.split(r"[\s,;]+", answer.strip())
+    if not isinstance(answer, list | tuple):
+        raise _invalid_answer(answer)
+    return answer
+
+
+def _names_in(batch: str | Sequence[str]) -> Sequence[str]:
+    """Return the names of the requests of one batch of an answer."""
+    if isinstance(batch, str):
+        return re.findall(r"[A-Za-z]\d*|\S", batch)
+    if not isinstance(batch, list | tuple):
+        raise _invalid_answer(batch)
+    return batch
+
+
+def _invalid_answer(answer: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got {answer!r}"
+    )
