@@ -126,9 +126,16 @@ def cache_setting(text: str) -> tuple[str, str, str]:
     return cache, name, value
 
 
-def backend_setting(text: str) -> tuple[str, str, str]:
-    """Parse ``<backend name>,<setting>=<value>``, or ``<setting>=<value>`` for all backends."""
-    return _optionally_named("backend-config", "backend", "backend name", text)
+def optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
+    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
+    group, comma, rest = text.partition(",") if "," in text else ("", "", text)
+    _require(
+        bool(group) or not comma,
+        f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. Got {text}",
+    )
+    name, _, value = rest.partition("=")
+    _require(bool(name and value), f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
+    return group, name, value
 
 
 def trace_level(text: str) -> str:
@@ -142,11 +149,6 @@ def trace_mode(text: str) -> str:
     mode, modes = text.lower(), 'Available options are "triton" and "opentelemetry"'
     _require(mode in ("triton", "opentelemetry"), f"invalid value for trace mode option: {mode}. {modes}")
     return mode
-
-
-def trace_setting(text: str) -> tuple[str, str, str]:
-    """Parse ``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for all modes."""
-    return _optionally_named("trace-config", "trace mode", "trace mode", text)
 
 
 def host_policy(text: str) -> tuple[str, str, str]:
@@ -176,18 +178,6 @@ def resource(text: str) -> Resource:
         f"Got {text}",
     )
     return Resource(name, *map(integer, numbers))
-
-
-def _optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
-    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
-    group, comma, rest = text.partition(",") if "," in text else ("", "", text)
-    _require(
-        bool(group) or not comma,
-        f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. Got {text}",
-    )
-    name, _, value = rest.partition("=")
-    _require(bool(name and value), f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
-    return group, name, value
 
 
 def _three(flag: str, what: str, separator: str, text: str) -> tuple[str, str, str]:

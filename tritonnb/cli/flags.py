@@ -166,7 +166,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("id", str, "triton", "the name of the server in its metadata", dest="server_id")
     add("exit-timeout-secs", integer, 30, "seconds that a stopping server waits for accepted requests")
     add("backend-directory", Path, None, "a directory of backends written in Python: NAME/model.py is the backend NAME")
-    add("backend-config", flag_values.backend_setting, [],
+    add("backend-config", partial(flag_values.optionally_named, "backend-config", "backend", "backend name"), [],
         "a setting of a backend, or of all backends if none is named; may be repeated")
     add("rate-limit", partial(flag_values.choice, "rate-limit", RATE_LIMITS), "off",
         "execution_count: instances share resources by priority; off: no rate limiting")
@@ -186,7 +186,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         add(f"log-{level}", boolean, True, f"log messages of level {level.upper()}")
     add("log-format", flag_values.log_format, "default", "default or ISO8601")
     add("log-file", str, "", "write the log to this file instead of the terminal")
-    add("trace-config", flag_values.trace_setting, [],
+    add("trace-config", partial(flag_values.optionally_named, "trace-config", "trace mode", "trace mode"), [],
         "trace settings: level=TIMESTAMPS, rate=1, triton,file=PATH, mode=opentelemetry, ...; may be repeated",
         metavar="[MODE,]SETTING=VALUE")
     for flag, setting in OLD_TRACE_FLAGS.items():
