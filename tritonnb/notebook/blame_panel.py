@@ -13,11 +13,8 @@ from tritonnb.core.json_types import Json
 from tritonnb.recording.blame import Blame
 from tritonnb.recording.recording import Recording
 
-#: What the panel shows: see `describe_blame`.
-Report = Json
 
-
-def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
+def describe_blame(blame: Blame, *, with_remedies: bool) -> Json:
     """Describe a request for the panel.
 
     Parameters
@@ -39,9 +36,9 @@ def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
     }
 
 
-def answer_request(rec: Recording | None, batch: int, label: str, show: Callable[[Report], None]) -> None:
+def answer_request(rec: Recording | None, batch: int, label: str, show: Callable[[Json], None]) -> None:
     """Split the latency of the request that a user selected, and show it, first without and then with remedies."""
-    name: Report = {"batch": batch, "request": label}
+    name: Json = {"batch": batch, "request": label}
     matches = [request for request in rec.requests if request.batch == batch] if rec else []
     request = next((request for request in matches if request.label == label), None)
     if rec is None or request is None:

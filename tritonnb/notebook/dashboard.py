@@ -150,9 +150,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Close the dashboard; the server and its models are not affected."""
         open_dashboards.remove(self._server, self)
         self._worker.close()
-        if self._server.alive:
-            with contextlib.suppress(TritonError, RuntimeError):  # it stops in the meantime
-                self._monitor.close()
+        self._monitor.close()
         self._close_view()
         parts = (self._title, self._card, self._statistics, self._models, self._tiles, self._charts, self._graph)
         for widget in (*self._own, *parts, self._tabs, self._live, self._configuration, self._main, self._body):

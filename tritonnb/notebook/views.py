@@ -133,14 +133,9 @@ class StaticFallback:
             _keep_at_end_of_cells(self, InteractiveShell.instance())
 
     def _show(self, data: dict[str, str], *, update: bool, how: str = "Picture saved") -> None:
-        state = f"{_STYLE}<div class='tnb-last-state'>{banner(time.time(), how)}{data['text/html']}</div>"
+        saved = f"<b>{how} at {time.strftime('%Y-%m-%d %H:%M:%S')}.</b> Run the cell for the live view."
+        state = f"{_STYLE}<div class='tnb-last-state'><p class='tnb-saved'>{saved}</p>{data['text/html']}</div>"
         display(data | {"text/html": state}, raw=True, display_id=self._display_id, update=update)
-
-
-def banner(saved_s: float, how: str = "Picture saved") -> str:
-    """Return the remark above a last state, as HTML: when it was saved, in seconds since the epoch."""
-    saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(saved_s))
-    return f"<p class='tnb-saved'><b>{how} at {saved}.</b> Run the cell for the live view.</p>"
 
 
 def as_text(markup: str) -> str:
