@@ -30,8 +30,7 @@ def held_out() -> _Examples:
     classes : numpy.ndarray
         INT64 of shape [360].
     """
-    _, (images, classes) = split()
-    return images, classes
+    return split()[1]
 
 
 def train(path: Path) -> float:
