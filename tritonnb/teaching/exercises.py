@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from google.protobuf import text_format
 
@@ -121,8 +121,8 @@ def _is_unambiguous(sheet: Worksheet) -> bool:
     arrived = sheet.arrived_ns
     delays = {int(delay_us) * 1000 for delay_us in re.findall(r"delay_microseconds: (\d+)", sheet.config)}
     due = {moment + delay for moment in arrived for delay in delays}
-    moments = sorted([*ends, *arrived, *due])
-    return all(a != b for a, b in pairwise(moments)) and not sheet.recording.refused
+    moments = [*ends, *arrived, *due]
+    return len(set(moments)) == len(moments) and not sheet.recording.refused
 
 
 def _is_instructive(sheet: Worksheet) -> bool:
