@@ -141,7 +141,7 @@ class BatchTracker:
         self._done: list[DrawnBatch] = []  # already taken
         self._executed: list[DrawnBatch] = []
         self._refusals: list[tuple[Any, Packed | None]] = []
-        self._budget = DeliveryBudget(limited)
+        self._budget = DeliveryBudget()
         self._taken = Counts()
         self.reconfigure(config)
 
@@ -272,7 +272,7 @@ class BatchTracker:
             self._counters.add_wait(time_ns, time_ns - min(arrived_ns))
         if self._iterative is not None:
             arrivals = self._iterative.steps(packed, members, arrivals)
-        is_drawn = self._budget.covers(time_ns, len(arrivals))
+        is_drawn = not self._limited or self._budget.covers(time_ns, len(arrivals))
         if is_drawn or self._stateful:  # the slots of all batches are followed
             batch = self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
             if is_drawn:
@@ -323,29 +323,21 @@ _FOLLOW: Mapping[str, Callable[[BatchTracker, Packed], None]] = {
 class DeliveryBudget:
     """The number of batches and requests that the next delivery may contain; unused parts are carried over.
 
-    Parameters
-    ----------
-    limited : bool
-        Whether there is a limit.
-
     Examples
     --------
-    >>> budget = DeliveryBudget(limited=True)
+    >>> budget = DeliveryBudget()
     >>> [budget.covers(time_ns, members=200) for time_ns in range(5)]
     [True, True, True, False, False]
     >>> budget.refill()
     3
     """
 
-    def __init__(self, limited: bool) -> None:
-        self._limited = limited
+    def __init__(self) -> None:
         self._members, self._batches = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
         self._omitted_ns: int | None = None
 
     def covers(self, time_ns: int, members: int) -> bool:
         """Return whether a batch is sent: not if the budget is exceeded, nor after one that was not sent."""
-        if not self._limited:
-            return True
         if self._omitted_ns is not None:
             return False
         self._members -= members
