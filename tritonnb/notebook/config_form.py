@@ -59,11 +59,8 @@ def set_field(config: pb.ModelConfig, path: str, value: Any) -> None:
     value : int, float, bool, str or list of int
         An empty list or an empty string clears the field.
     """
-    if path == "scheduler":
-        _set_scheduler(config, value)
-        return
-    if path == "version_policy":
-        _set_versions(config, value)
+    if path in _CHOICES:
+        _CHOICES[path](config, value)
         return
     message: Any = config
     *parents, name = path.split(".")
@@ -130,14 +127,14 @@ def _dynamic(batching: pb.ModelDynamicBatching) -> list[Json]:
 def _policy(title: str, policy: pb.ModelQueuePolicy, prefix: str, folded: bool = False) -> Json:
     action = pb.ModelQueuePolicy.TimeoutAction.Name(policy.timeout_action)
     actions = {"REJECT": "reject the request", "DELAY": "execute it after all others"}
-    section = _section(
+    return _section(
         title,
         _field(policy, "max_queue_size", prefix, "0: no limit"),
         _field(policy, "default_timeout_microseconds", prefix, "0: none"),
         _choice(f"{prefix}.timeout_action", "timeout_action", action, actions),
         _field(policy, "allow_timeout_override", prefix),
+        folded=folded,
     )
-    return {**section, "folded": folded}
 
 
 def _sequence(sequence: pb.ModelSequenceBatching) -> Json:
@@ -190,11 +187,15 @@ def _set_versions(config: pb.ModelConfig, choice: str) -> None:
         policy.all.SetInParent()
 
 
+#: The functions that set choices, which are not single fields, by path.
+_CHOICES = {"scheduler": _set_scheduler, "version_policy": _set_versions}
+
+
 # --- fields -------------------------------------------------------------------------------------------
 
 
-def _section(title: str, *fields: Json) -> Json:
-    return {"title": title, "fields": list(fields), "folded": False}
+def _section(title: str, *fields: Json, folded: bool = False) -> Json:
+    return {"title": title, "fields": list(fields), "folded": folded}
 
 
 def _fields(message: Any, prefix: str, hints: dict[str, str]) -> list[Json]:
