@@ -6,6 +6,7 @@ Pausing, scrolling, zooming, stepping and saving happen in the browser, so they 
 from __future__ import annotations
 
 import html
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -139,9 +140,6 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         """Return False: a recording does not change."""
         return False
 
-    def _show_blame(self, report: Json) -> None:
-        self.blame = report
-
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.slot_occupancy else "timeline"
 
@@ -150,7 +148,7 @@ def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
     """Split the latency of a request that the user selected, without blocking the main thread."""
     if "blame" in content:
         batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
-        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, view._show_blame))
+        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, partial(setattr, view, "blame")))
 
 
 def compare(comparison: Comparison) -> ComparisonView:
