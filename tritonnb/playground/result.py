@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 from tritonnb.core.events import BatchSent, RequestArrived
@@ -121,14 +123,11 @@ def _figures(recording: Recording) -> Json:
 def _sizes(recording: Recording) -> list[list[Any]]:
     """Return rows, number of batches, and the mean queue and execution time of a request, by batch size."""
     size_of = {batch.number: batch.size for batch in recording.batches}
-    waits: dict[int, list[float]] = {}
-    for request in recording.requests:
-        waits.setdefault(size_of[request.batch], []).append(request.queue_ns / 1e6)
     sizes = []
-    for size in sorted(set(size_of.values())):
-        executions = [batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size]
-        queue = waits.get(size, [0.0])
-        sizes.append([size, len(executions), sum(queue) / len(queue), sum(executions) / len(executions)])
+    for size, count in sorted(Counter(size_of.values()).items()):
+        waits_ms = [request.queue_ns / 1e6 for request in recording.requests if size_of[request.batch] == size]
+        executions_ms = [batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size]
+        sizes.append([size, count, fmean(waits_ms or [0.0]), fmean(executions_ms)])
     return sizes
 
 
