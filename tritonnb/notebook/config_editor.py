@@ -24,8 +24,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
-from tritonnb.notebook.config_form import set_field
-from tritonnb.notebook.config_report import ServedConfig
+from tritonnb.notebook.config_report import ServedConfig, set_field
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
 from tritonnb.notebook.views import OpenViews, StaticFallback

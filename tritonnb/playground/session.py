@@ -20,8 +20,7 @@ from tritonnb.model_config.read import config_text, read_config
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.notebook.blame_panel import answer_request
-from tritonnb.notebook.config_form import set_field
-from tritonnb.notebook.config_report import report_on
+from tritonnb.notebook.config_report import report_on, set_field
 from tritonnb.notebook.field_help import schema
 from tritonnb.playground.presets import PRESETS
 from tritonnb.playground.result import batch_table, describe
