@@ -81,7 +81,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     moment : dict
         The time span that is shown, to link views in the browser.
     blame : dict
-        The causes of the latency of the request that was selected last: see `describe_blame`.
+        The causes of the latency of the request that was selected last: see `answer_request`.
     ghost : dict
         The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     notice : str
