@@ -15,7 +15,6 @@ from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, REFUSAL, series
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import draw_cumulative, duration, label_axes, label_log_axis
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
-from tritonnb.recording.generations import TokenTimes
 
 #: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000
@@ -37,7 +36,7 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     >>> result.plot().alt.startswith("Latency")
     True
     """
-    ax = axes_for(ax, 3.2, describe(result))
+    ax = axes_for(ax, 3.2, f"Latency of each request over time. {result.verdict()}")
     table = result.responses[:: len(result.responses) // _DOTS + 1]
     table = table[np.argsort(table[:, INTENDED])]
     begin = result.responses[:, INTENDED].min() if result.requests else 0
@@ -62,11 +61,6 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     label_axes(ax, "time (s)", "latency (ms)")
     ax.legend(fontsize=8, loc="upper left", frameon=False, ncols=5, bbox_to_anchor=(0, 1.14))
     return figure_of(ax)
-
-
-def describe(result: LoadResult) -> str:
-    """Return the alternative text."""
-    return f"Latency of each request over time. {result.verdict()}"
 
 
 @with_short_traceback
@@ -105,7 +99,11 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
     'Cumulative distributions of the times of 3 generations'
     """
     times = result.token_times
-    ax = axes_for(ax, 3.2, describe_tokens(times))
+    if not times.count:
+        raise InvalidArgumentError("figure of token times expected requests with several tokens, got none")
+    ax = axes_for(
+        ax, 3.2, f"Cumulative distributions of the times of {times.count:,} generations: {times.verdict()}"
+    )
     curves = (
         ("time to first token", times.to_first_ms, QUEUE, "-"),
         ("time per output token", times.per_token_ms, COMPUTE, "--"),
@@ -118,10 +116,3 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
     label_axes(ax, f"time (ms, logarithmic), n = {times.count:,} generations", "generations (%)")
     ax.legend(fontsize=8, frameon=False, loc="best")
     return figure_of(ax)
-
-
-def describe_tokens(times: TokenTimes) -> str:
-    """Return the alternative text of `draw_tokens`."""
-    if not times.count:
-        raise InvalidArgumentError("figure of token times expected requests with several tokens, got none")
-    return f"Cumulative distributions of the times of {times.count:,} generations: {times.verdict()}"
