@@ -314,7 +314,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
             config.text = text
             effect: str = config.apply()
         except TritonError as error:
-            self._served.rejected(text, error.message)
+            self._served.failure = text, error.message
             self.report = self._report(self.text)
             raise
         finally:

@@ -109,35 +109,32 @@ class ServedConfig:
         ``config`` in the form of the file; the text of the file if the model failed to load.
     file_text : str or None
         The text of the file when it was last read; None if it could not be read.
+    failure : tuple of str, optional
+        A text that could not be loaded, and the reason.
     """
 
     def __init__(self, model: Model, path: Path | None) -> None:
         self.path = path
         self.file_text: str | None = None
         self._written: tuple[int, int] | None = None  # when the file was written, and its size
+        self.config: Any = object()  # until one is read, another than any
         self.read_file()
-        self._take(model, *_running(model))
+        self.update(model)
 
     def update(self, model: Model) -> bool:
         """Read the running configuration; return whether it is another one."""
-        config, failure = _running(model)
+        reason = model.load_failure()
+        config = None if reason else model.running_config()
         if config == self.config:
             return False
-        self._take(model, config, failure)
-        return True
-
-    def _take(self, model: Model, config: Any, failure: str) -> None:
         self.config = config
         self.text = text_of(config, self.file_text, model.check_config)
-        self._failure = (self.file_text or "", failure) if failure else None
+        self.failure = (self.file_text or "", reason) if reason else None
+        return True
 
     def applied(self, model: Model, text: str) -> None:
         """Take a text that was applied."""
-        self.config, self.text, self._failure = model.running_config(), text, None
-
-    def rejected(self, text: str, reason: str) -> None:
-        """Remember a text that could not be loaded, and the reason."""
-        self._failure = text, reason
+        self.config, self.text, self.failure = model.running_config(), text, None
 
     def read_file(self) -> bool:
         """Read the file again; return whether it was written."""
@@ -151,13 +148,7 @@ class ServedConfig:
 
     def report(self, model: Model, text: str) -> Json:
         """Check a text: see `report_on`."""
-        return report_on(text, model.check_config, model.name, self.config, self.text, self._failure)
-
-
-def _running(model: Model) -> tuple[Any, str]:
-    """Return the running configuration and no reason, or None and the reason why the model failed to load."""
-    failure = model.load_failure()
-    return (None, failure) if failure else (model.running_config(), "")
+        return report_on(text, model.check_config, model.name, self.config, self.text, self.failure)
 
 
 # --- the form -----------------------------------------------------------------------------------------
