@@ -121,7 +121,6 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.options: dict[str, Any] = {}
         self._handle = model
         self._used: dict[str, Any] | None = None  # the options of the running load
-        self._revision = 0  # of the settings that took effect
         self._following = threading.RLock()  # for `status`: messages of the browser may arrive on several threads
         config = model.running_config()
         self._sequences = config.HasField("sequence_batching")
@@ -170,8 +169,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
                 self._used = None
                 self.sending = False
                 self._show_outcome(f"Not sent: {error}", "error")
-            self._revision = self.settings["revision"]
-            self.status = {**self.status, "revision": self._revision}
+            self.status = {**self.status, "revision": self.settings["revision"]}
 
     def _switch(self, wanted: dict[str, Any] | None) -> None:
         if wanted == self._used:
@@ -203,7 +201,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         while not current.done and current is self.load:
             numbers = measure(current)
             with self._following:
-                self.status = {"outcome": "", "revision": self._revision, **numbers}
+                self.status = {"outcome": "", "revision": self.status["revision"], **numbers}
             self.keep_last_state()
             with suppress(Exception):  # `_outcome` shows the exception that ended the load
                 current.wait(_UPDATE_S)
@@ -216,7 +214,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.keep_last_state(at_once=True)
 
     def _show_outcome(self, outcome: str, level: str) -> None:
-        self.status = {"outcome": outcome, "level": level, "revision": self._revision}
+        self.status = {"outcome": outcome, "level": level, "revision": self.status["revision"]}
 
 
 def variable_inputs(config: pb.ModelConfig) -> list[dict[str, Any]]:
