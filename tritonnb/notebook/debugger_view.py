@@ -79,7 +79,6 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
-        self._begin_ns = debugger.begin_ns
         self.panel = DebuggerPanel()
         self.picture = BatchView(self._history())
         super().__init__([self.panel, self.picture])
@@ -156,9 +155,9 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Return the past events, for the picture."""
         debugger = self._debugger
         event = debugger.event
-        now_ns = self._begin_ns if event is None else event.time_ns
+        now_ns = debugger.begin_ns if event is None else event.time_ns
         events = debugger.events[: debugger.position][-_MOST_EVENTS:]
-        session = ViewSession(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, limited=False)
+        session = ViewSession(debugger.model, debugger.config, debugger.begin_ns, keep=_MOST_EVENTS, limited=False)
         session.meta["simulated"] = debugger.simulated
         session.tracker.fold(map(pack, events))
         session.flush(now_ns)
@@ -167,8 +166,8 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def _moment(self) -> Json:
         """Return the time span of the picture: the latest events, and some room for the next ones."""
         debugger = self._debugger
-        now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - self._begin_ns) / 1e6
+        now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - debugger.begin_ns) / 1e6
         first = debugger.events[max(0, debugger.position - _SHOWN_EVENTS)]
-        from_ms = (first.time_ns - self._begin_ns) / 1e6
+        from_ms = (first.time_ns - debugger.begin_ns) / 1e6
         span_ms = max((now_ms - from_ms) / (1 - _SHARE_OF_FUTURE), 1 / TICKS * 100, 10.0)
         return {"from": from_ms, "span": span_ms, "cursor": now_ms}
