@@ -27,7 +27,7 @@ from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_report import ServedConfig, set_field
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.views import OpenViews, StaticFallback
+from tritonnb.notebook.views import StaticFallback, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -47,9 +47,6 @@ _APPLIED = {
 _COMPLETED = "Nothing to apply: without a batcher in the text, the model or its backend enables dynamic_batching."
 _FAILED = "The model failed to load and is not served: correct its configuration and apply it."
 _UNLOADED = "The model has been unloaded: this is its last configuration. Load the model again to apply another one."
-
-#: The open editors.
-open_editors: OpenViews[ConfigEditor] = OpenViews()
 
 
 def edit_config(model: ModelHandle) -> ConfigEditor:
@@ -73,7 +70,8 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     'in place'
     """
     server = model.server
-    return open_editors.open(
+    return open_view(
+        ConfigEditor,
         server,
         model.name,
         lambda: ConfigEditor(model, server.call(server.engine.reconfiguration.config_path, model.name)),
@@ -266,7 +264,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._drafts.close()
         handle, self._handle = self._handle, None
         if handle is not None:
-            open_editors.remove(handle.server, self)
+            forget_view(handle.server, self)
 
     def _check(self) -> None:
         text = self.text

@@ -16,8 +16,9 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.live_batch_view import open_batch_views
+from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import MODEL
+from tritonnb.notebook.views import find_view
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.draft_replay import DraftReplay, replay_draft
 from tritonnb.recording.recording import Recording
@@ -94,7 +95,7 @@ class DraftPreview:
             return
         if self._editor.preview != preview:
             self._editor.preview = preview
-        view = open_batch_views.find(model.server, model.name)
+        view = find_view(LiveBatchView, model.server, model.name)
         if view is not None:
             view.show_ghost(preview.get("text", ""), [] if replay is None else _boxes(replay))
 

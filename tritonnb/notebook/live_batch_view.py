@@ -25,7 +25,7 @@ from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
-from tritonnb.notebook.views import OpenViews
+from tritonnb.notebook.views import forget_view, open_view
 from tritonnb.profile.load import load
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
@@ -44,9 +44,6 @@ _RECENT = 2000
 _FEW, _FEW_RATE = 20, 40.0
 #: The share of time that may be spent on static figures for notebooks without a kernel.
 _FIGURE_SHARE = 0.01
-
-#: The open live views.
-open_batch_views: OpenViews[LiveBatchView] = OpenViews()
 
 
 def watch(model: ModelHandle) -> LiveBatchView | EnsembleView:
@@ -73,7 +70,7 @@ def watch(model: ModelHandle) -> LiveBatchView | EnsembleView:
 
 def open_live_view(model: ModelHandle) -> LiveBatchView:
     """Return the live view of a model that is no ensemble."""
-    return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
+    return open_view(LiveBatchView, model.server, model.name, lambda: LiveBatchView(model))
 
 
 class LiveBatchView(BatchView):
@@ -336,7 +333,7 @@ class LiveBatchView(BatchView):
             self.live = False
             self.keep_last_state(at_once=True)
         self._activity.close()
-        open_batch_views.remove(self._server, self)
+        forget_view(self._server, self)
         atexit.unregister(self._stop_at_exit)
         self.ended.set()
 

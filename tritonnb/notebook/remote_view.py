@@ -18,10 +18,10 @@ from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.config_editor import ConfigEditor, open_editors
+from tritonnb.notebook.config_editor import ConfigEditor
 from tritonnb.notebook.html_reprs import activity_cells, remote_card, statistics_card
 from tritonnb.notebook.view_session import ViewSession
-from tritonnb.notebook.views import PolledView
+from tritonnb.notebook.views import PolledView, open_view
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.connection import Remote
 from tritonnb.remote.from_trace import recording_of
@@ -342,9 +342,7 @@ def edit_remote_config(model: RemoteModelHandle) -> RemoteConfigEditor:
     ...     with tnb.connect(server.url) as remote:
     ...         remote["double"].edit().close()
     """
-    editor = open_editors.open(model.server, model.name, lambda: RemoteConfigEditor(model, None))
-    assert isinstance(editor, RemoteConfigEditor)
-    return editor
+    return open_view(RemoteConfigEditor, model.server, model.name, lambda: RemoteConfigEditor(model, None))
 
 
 class RemoteConfigEditor(ConfigEditor):

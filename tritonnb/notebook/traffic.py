@@ -21,7 +21,7 @@ import traitlets
 from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.views import OpenViews, StaticFallback
+from tritonnb.notebook.views import StaticFallback, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.profile.load import load
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
@@ -43,9 +43,6 @@ _SETTINGS: dict[str, Any] = {
     "sequence_length": SEQUENCE_LENGTH, "http": False, "shapes": {}, "revision": 0,
 }  # fmt: skip
 
-#: The open panels.
-open_panels: OpenViews[Traffic] = OpenViews()
-
 
 def open_traffic(model: Model, **options: Any) -> Traffic:
     """Open a panel that sends traffic to the model. Every call returns the same panel until it is closed.
@@ -64,7 +61,7 @@ def open_traffic(model: Model, **options: Any) -> Traffic:
     ...         return X * 2
     ...     server["double"].traffic().close()
     """
-    panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
+    panel = open_view(Traffic, model.server, model.name, lambda: Traffic(model))
     shapes = options.pop("shapes", None)
     panel.options |= options
     if shapes:
@@ -149,7 +146,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
 
     def close(self) -> None:
         """Stop the load and close the widget."""
-        open_panels.remove(self._handle.server, self)
+        forget_view(self._handle.server, self)
         if self.load is not None:
             self.load.stop()
         super().close()

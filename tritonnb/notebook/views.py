@@ -1,4 +1,4 @@
-"""What widgets have in common: their last state in the notebook, and the registries of open widgets.
+"""What widgets have in common: their last state in the notebook, and the registry of open widgets.
 
 The last state is plain HTML. Jupyter stores a widget in a notebook only as a reference into the kernel: opened without
 the kernel, the notebook shows an error. So each widget is followed by a second output, which is hidden while the widget
@@ -17,7 +17,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ipywidgets as widgets
 from IPython.core.interactiveshell import InteractiveShell
@@ -44,6 +44,9 @@ _STYLE = f"""<style>
 .tnb-saved {{ padding: 4px 10px; border-left: 4px solid #d55e00; }}
 </style>"""
 
+#: The open widgets by server, and by class and model. A widget removes itself when it is closed, or when its server was
+#: stopped. A server that is no longer used is freed together with its widgets.
+_open: weakref.WeakKeyDictionary[Server | Remote, dict[tuple[type, str | None], Any]] = weakref.WeakKeyDictionary()
 #: The displayed widgets by shell; weak, so that unused widgets are freed.
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
@@ -220,29 +223,23 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._worker.stop()
 
 
-class OpenViews(Generic[W]):
-    """The open widgets of one class, by server and model.
+def find_view(kind: type[W], server: Server | Remote, model: str | None) -> W | None:
+    """Return the open widget of a class and a model, or None."""
+    view: W | None = _open.get(server, {}).get((kind, model))
+    return view
 
-    A widget removes itself when it is closed, or when its server was stopped. A server that is no longer used is freed
-    together with its widgets.
-    """
 
-    def __init__(self) -> None:
-        self._views: weakref.WeakKeyDictionary[Server | Remote, dict[str | None, W]] = weakref.WeakKeyDictionary()
+def open_view(kind: type[W], server: Server | Remote, model: str | None, create: Callable[[], W]) -> W:
+    """Return the open widget of a class and a model; create it if there is none."""
+    view = find_view(kind, server, model)
+    if view is None:
+        view = create()
+        _open.setdefault(server, {})[kind, model] = view
+    return view
 
-    def find(self, server: Server | Remote, model: str | None) -> W | None:
-        """Return the open widget of a model, or None."""
-        return self._views.get(server, {}).get(model)
 
-    def open(self, server: Server | Remote, model: str | None, create: Callable[[], W]) -> W:
-        """Return the open widget of a model; create it if there is none."""
-        views = self._views.setdefault(server, {})
-        if model not in views:
-            views[model] = create()
-        return views[model]
-
-    def remove(self, server: Server | Remote, view: W) -> None:
-        """Forget a widget; the next `open` creates another one."""
-        views = self._views.get(server, {})
-        for model in [model for model, other in views.items() if other is view]:
-            del views[model]
+def forget_view(server: Server | Remote, view: object) -> None:
+    """Forget a widget; the next `open_view` creates another one."""
+    views = _open.get(server, {})
+    for key in [key for key, other in views.items() if other is view]:
+        del views[key]
