@@ -69,13 +69,7 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     ...     editor.apply()
     'in place'
     """
-    server = model.server
-    return open_view(
-        ConfigEditor,
-        server,
-        model.name,
-        lambda: ConfigEditor(model, server.call(server.engine.reconfiguration.config_path, model.name)),
-    )
+    return open_view(ConfigEditor, model.server, model.name, lambda: ConfigEditor(model))
 
 
 class ConfigEditor(StaticFallback, anywidget.AnyWidget):
@@ -83,9 +77,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
 
     Parameters
     ----------
-    model : ModelHandle
-    path : pathlib.Path or None
-        Its *config.pbtxt*, which need not exist; None if the model does not come from a repository.
+    model : Model
 
     Attributes
     ----------
@@ -130,8 +122,11 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     schema = traitlets.Dict().tag(sync=True)
     preview = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: Model, path: Path | None) -> None:
+    def __init__(self, model: Model) -> None:
         self._handle: Model | None = model
+        path: Path | None = None  # of its config.pbtxt, which need not exist, if it is from a repository of this server
+        if isinstance(model, ModelHandle):
+            path = model.server.call(model.server.engine.reconfiguration.config_path, model.name)
         self._served = ServedConfig(model, path)
         self._not_saved: str | None = None
         self._error = ""  # of the last action that failed

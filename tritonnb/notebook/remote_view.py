@@ -342,7 +342,7 @@ def edit_remote_config(model: RemoteModelHandle) -> RemoteConfigEditor:
     ...     with tnb.connect(server.url) as remote:
     ...         remote["double"].edit().close()
     """
-    return open_view(RemoteConfigEditor, model.server, model.name, lambda: RemoteConfigEditor(model, None))
+    return open_view(RemoteConfigEditor, model.server, model.name, lambda: RemoteConfigEditor(model))
 
 
 class RemoteConfigEditor(ConfigEditor):
