@@ -23,7 +23,7 @@ from .endpoints.grpc.options import GrpcOptions as GrpcOptions
 from .endpoints.http.options import HttpOptions as HttpOptions
 from .endpoints.metrics.families import MetricsOptions as MetricsOptions
 from .endpoints.openai.options import OpenAiOptions as OpenAiOptions
-from .figures.throughput_latency import plot_throughput_latency as plot_throughput_latency
+from .figures.sweep import plot_throughput_latency as plot_throughput_latency
 from .profile.examples import prompts as prompts
 from .profile.load import load as load
 from .profile.result import LoadResult as LoadResult

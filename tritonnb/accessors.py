@@ -36,8 +36,8 @@ ACCESSORS = {
     },
     "tritonnb.profile.sweep_result:SweepResult": {
         "plot": Accessor("tritonnb.figures.sweep:draw"),
-        "plot_pareto": Accessor("tritonnb.figures.pareto:draw"),
-        "plot_throughput_latency": Accessor("tritonnb.figures.throughput_latency:draw_sweep"),
+        "plot_pareto": Accessor("tritonnb.figures.sweep:draw_pareto"),
+        "plot_throughput_latency": Accessor("tritonnb.figures.sweep:draw_curves"),
     },
     "tritonnb.server.server:Server": {
         "dashboard": Accessor("tritonnb.notebook.dashboard:open_dashboard"),
@@ -52,13 +52,13 @@ ACCESSORS = {
     },
     "tritonnb.remote.connection:Remote": {
         "record": Accessor("tritonnb.remote.record:record"),
-        "dashboard": Accessor("tritonnb.notebook.replicas_view:dashboard"),
+        "dashboard": Accessor("tritonnb.notebook.remote_view:dashboard"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_card"),
     },
     "tritonnb.remote.model:RemoteModelHandle": {
         "plot": Accessor("tritonnb.figures.statistics:plot", property),
         "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
-        "edit": Accessor("tritonnb.notebook.remote_editor:edit_remote_config"),
+        "edit": Accessor("tritonnb.notebook.remote_view:edit_remote_config"),
         "watch": Accessor("tritonnb.notebook.remote_view:watch"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_model_card"),
     },

@@ -29,7 +29,7 @@ from tritonnb.backends.pt2 import argument_names, least_rows
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config
-from tritonnb.model_zoo import digits, digits_pt2
+from tritonnb.model_zoo import digits
 
 pytestmark = [pytest.mark.build, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -148,8 +148,8 @@ def test_exported_configuration_names_tensors_by_position(archives: Path) -> Non
 def test_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
     path = tmp_path / "digits_pt2" / "1" / "model.pt2"
     path.parent.mkdir(parents=True)
-    digits_pt2.write(path)
-    assert digits_pt2.digest(path) == digits_pt2.SHA256
+    digits.write_pt2(path)
+    assert digits.digest_pt2(path) == digits.PT2_SHA256
     model = Loaded(load_config(path.parents[1], "digits_pt2").config, path.parents[1])
     images, _ = digits.held_out()
     (response,) = model.run(request(INPUT__0=images[:60]))
@@ -157,7 +157,7 @@ def test_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
     np.testing.assert_allclose(response.outputs[0].array.astype(float), expected, rtol=1e-4, atol=1e-6)
     truncate(path)
     with pytest.raises(ValueError, match="expected an archive for this machine"):
-        digits_pt2.digest(path)
+        digits.digest_pt2(path)
 
 
 def test_model_pt2_selects_the_platform_without_a_configuration(archives: Path, tmp_path: Path) -> None:

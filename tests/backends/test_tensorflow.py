@@ -29,7 +29,7 @@ from tritonnb.backends.contract import InstanceSpec  # noqa: E402
 from tritonnb.backends.registry import BackendRegistry  # noqa: E402
 from tritonnb.core.errors import InternalError, UnsupportedError  # noqa: E402
 from tritonnb.model_config.load import load_config  # noqa: E402
-from tritonnb.model_zoo import digits, digits_tensorflow  # noqa: E402
+from tritonnb.model_zoo import digits  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -129,8 +129,8 @@ def test_requests_over_http_and_grpc_share_batches_with_the_results_of_tensorflo
 def test_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
     path = tmp_path / "digits_tensorflow" / "1" / "model.savedmodel" / "saved_model.pb"
     path.parent.mkdir(parents=True)
-    digits_tensorflow.write(path)
-    assert digits_tensorflow.digest(path) == digits_tensorflow.SHA256
+    digits.write_tensorflow(path)
+    assert digits.digest_tensorflow(path) == digits.TENSORFLOW_SHA256
     model = Loaded(load_config(path.parents[2], "digits_tensorflow").config, path.parents[2])
     images = np.random.default_rng(0).random((60, 8, 8), np.float32)
     (response,) = model.run(request(image=images))

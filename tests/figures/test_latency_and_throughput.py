@@ -15,8 +15,8 @@ import tritonnb as tnb
 from tests.notebook.test_dashboard import TWICE
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.latency_cdf import describe_latencies
-from tritonnb.figures.pareto import pareto_front
 from tritonnb.figures.picture import Picture
+from tritonnb.figures.sweep import pareto_front
 from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"

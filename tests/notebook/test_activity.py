@@ -120,7 +120,7 @@ def test_refused_requests_are_counted_with_their_reason() -> None:
     activity = Activity(begin)
     activity.fold(map(pack, rec.events))
     intervals = activity.last("m", RECENT, RECENT)
-    numbers = measures(intervals, 1)
+    numbers = measures(intervals, rec.configs["m"])
     end = begin + RECENT * INTERVAL_NS
     assert numbers["n"] == sum(request.exec_end_ns < end for request in rec.requests)
     lost = round(numbers["errors"] * RECENT)

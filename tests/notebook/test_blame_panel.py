@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.json_types import Json
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.blame_panel import Report, answer_request
+from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.recording import Recording
 
@@ -20,7 +21,7 @@ def rec() -> Recording:
 
 
 def test_blame_panel_has_parts_then_remedies(rec: Recording) -> None:
-    reports: list[Report] = []
+    reports: list[Json] = []
     answer_request(rec, 3, "3", reports.append)
     assert [len(report["parts"]) for report in reports] == [3, 3]
     assert [cause for cause, *_ in reports[0]["parts"]] == list(rec.blame(3).parts)
@@ -30,14 +31,14 @@ def test_blame_panel_has_parts_then_remedies(rec: Recording) -> None:
 
 @pytest.mark.parametrize(("batch", "label"), [(9, "3"), (3, "1")])
 def test_request_outside_the_kept_history_is_named(rec: Recording, batch: int, label: str) -> None:
-    reports: list[Report] = []
+    reports: list[Json] = []
     answer_request(rec, batch, label, reports.append)
     message = f"Request {label} is not in the events that are kept any more, or has not ended."
     assert reports == [{"batch": batch, "request": label, "error": message}]
 
 
 def test_recording_without_a_configuration_has_a_note(rec: Recording) -> None:
-    reports: list[Report] = []
+    reports: list[Json] = []
     answer_request(Recording(rec.events), 3, "3", reports.append)
     assert "expected the configuration of model 'simulated', got none" in reports[0]["error"]
 

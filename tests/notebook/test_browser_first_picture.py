@@ -43,7 +43,7 @@ def test_data_fill_at_least_half_of_the_plot(view: ViewPage, name: str, opened: 
     rec = TRAFFIC[name]
     if opened == "after it":
         session = remembered(rec)
-        view.open(session.history(session.now_ns))
+        view.open(session.history())
         view.run("view.draw()")
     else:
         history, sent = deliveries(rec)

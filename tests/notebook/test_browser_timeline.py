@@ -72,7 +72,7 @@ def test_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(
     config = text_format.Parse(f"max_batch_size: 8 {SCHEDULERS[scheduler]}", pb.ModelConfig(name=name))
     request = tnb.Arrival(0, sequence_id=1, sequence_start=True) if config.HasField("sequence_batching") else (0, 1)
     recorded = [tnb.simulate(config, [request], tnb.fixed(ms)).view().history for ms in (0, 5)]
-    for history in (ViewSession(name, config, 0).history(0), *recorded):
+    for history in (ViewSession(name, config, 0).history(), *recorded):
         for picture in run(DRAW, history):
             assert ElementTree.fromstring(picture)[0].text.startswith(f"{name}: ")
             assert not any(wrong in picture for wrong in ("NaN", "Infinity", "undefined"))
@@ -80,7 +80,7 @@ def test_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(
 
 def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]) -> None:
     slots = 'name: "m" instance_group { count: 1 } sequence_batching { oldest { max_candidate_sequences: 4000 } }'
-    history = ViewSession("m", text_format.Parse(slots, pb.ModelConfig()), 0).history(0)
+    history = ViewSession("m", text_format.Parse(slots, pb.ModelConfig()), 0).history()
     picture, _ = map(
         ElementTree.fromstring, run(DRAW, {**history, "slot_state": {"owners": [[1, "m_0_0", 3999, 1000.0]]}})
     )
@@ -88,7 +88,7 @@ def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]
 
 
 def test_timeline_keeps_only_the_newest_data(run: Callable[[str, Any], Any]) -> None:
-    history = ViewSession("m", pb.ModelConfig(name="m"), 0).history(0)
+    history = ViewSession("m", pb.ModelConfig(name="m"), 0).history()
     assert run(REFUSE, history) == [
         [6000, "0.02 200 99"],
         [6000, "m_0 99 0.02"],

@@ -15,10 +15,11 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from tritonnb.core.errors import UnavailableError
-from tritonnb.notebook.config_editor import edit_config, open_editors
+from tritonnb.notebook.config_editor import ConfigEditor, edit_config
 from tritonnb.notebook.dashboard import Charts, Dashboard
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.traffic import Traffic
+from tritonnb.notebook.views import find_view
 from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
@@ -147,7 +148,7 @@ def test_newly_loaded_model_does_not_replace_the_open_one(server: Server) -> Non
     assert settled.wait(60)
     assert parts.models.selected == "identity_fp32"
     assert parts.tab("Live").children[1] is view
-    assert open_editors.find(server, "accumulator") is None
+    assert find_view(ConfigEditor, server, "accumulator") is None
     assert parts.editor is editor
     dashboard.close()
 

@@ -46,7 +46,7 @@ def test_whole_recording_is_sent_to_the_view(rec: Recording) -> None:
     session = session_of(rec, limited=False, keep=5000)
     session.tracker.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
-    sent = json.loads(json.dumps(session.history(rec.span_ns[1])))
+    sent = json.loads(json.dumps(session.history()))
     batches = rows(sent["batches"])
     assert [(batch["n"], batch["rows"], batch["why"]) for batch in batches] == [
         (batch.number, batch.size, batch.why) for batch in sorted(rec.batches, key=lambda batch: batch.sent_ns)
@@ -79,7 +79,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> N
             batches[done["n"]].update(done)
         depths += sent["depths"]
     assert not taken
-    history = session.history(rec.span_ns[1])
+    history = session.history()
     assert list(batches.values()) == rows(history["batches"])
     assert all(batch["end"] is not None for batch in batches.values())
     assert depths == history["depths"]
@@ -94,8 +94,7 @@ def test_view_opened_later_equals_one_opened_earlier(rate: int) -> None:
     for event in rec.events:
         before.tracker.fold([pack(event)])
         before.flush(event.time_ns)
-    end = rec.span_ns[1]
-    shown, expected = (json.loads(json.dumps(session.history(end))) for session in (later, before))
+    shown, expected = (json.loads(json.dumps(session.history())) for session in (later, before))
     assert [shown[name] for name in ("counts", "depth", "levels")] == [
         expected[name] for name in ("counts", "depth", "levels")
     ]
@@ -142,7 +141,7 @@ def test_queue_depth_equals_the_schedulers(rec: Recording) -> None:
     session = session_of(rec, limited=False, keep=5000)
     session.tracker.fold(map(pack, rec.events))
     depths = dict(map(tuple, session.flush(0)["depths"]))
-    batches = rows(session.history(0)["batches"])
+    batches = rows(session.history()["batches"])
     for batch in batches:
         if [other["sent"] for other in batches].count(batch["sent"]) == 1:
             assert depths[batch["sent"]] == batch["depth"]
@@ -218,7 +217,7 @@ def test_counters_are_exact_at_every_rate(rate: int) -> None:
     rec = tnb.simulate(config, arrivals, tnb.linear(per_row_ms=0.05, base_ms=0.1))
     session = session_of(rec)
     sent = deliveries(rec, session, size=300)
-    lanes = session.history(rec.span_ns[1])["levels"]["lanes"]
+    lanes = session.history()["levels"]["lanes"]
     for name in ("busy", "batches", "rows", "largest"):
         merge = max if name == "largest" else sum
         delivered = [
@@ -256,8 +255,8 @@ def test_history_has_all_counters_and_is_bounded_over_hours() -> None:
         session.tracker.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
         session.flush(time_ns)
         if time_ns % hour == 0:
-            sizes[time_ns // hour] = len(json.dumps(session.history(time_ns)["levels"]))
-    levels = session.history(10 * hour)["levels"]["lanes"]["m_0_0"]
+            sizes[time_ns // hour] = len(json.dumps(session.history()["levels"]))
+    levels = session.history()["levels"]["lanes"]["m_0_0"]
     assert sum(sum(level["batches"]) for level in levels) == 4000
     assert sum(sum(level["busy"]) for level in levels) == 4000 * 5000
     assert sizes[9] < 1.5 * sizes[3]
@@ -277,7 +276,7 @@ def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
     config = rec.configs["m"]
     config.instance_group.add(count=3)
     session = ViewSession("m", config, 0)
-    assert session.history(0)["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
+    assert session.history()["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
     fewer = pb.ModelConfig()
     fewer.CopyFrom(config)
     fewer.instance_group[0].count = 1
@@ -289,7 +288,7 @@ def test_history_keeps_a_limited_number_of_batches(rec: Recording) -> None:
     session = session_of(rec, keep=5)
     session.tracker.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
-    history = session.history(rec.span_ns[1])
+    history = session.history()
     assert len(rows(history["batches"])) == 5
     assert history["counts"]["batches"] == len(rec.batches)
 
@@ -322,7 +321,7 @@ def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -
     session = session_of(rec, limited=False, keep=5000)
     session.tracker.fold(map(pack, failing))
     session.flush(rec.span_ns[1])
-    sent = session.history(rec.span_ns[1])
+    sent = session.history()
     assert sent["counts"]["failed"] == sum(len(batch.requests) for batch in rec.batches if batch.number % 2)
     assert all(batch["failed"] == (batch["requests"] if batch["n"] % 2 else 0) for batch in rows(sent["batches"]))
 
@@ -345,7 +344,7 @@ def test_drawn_slots_equal_the_recorded_ones() -> None:
     session = session_of(rec, limited=False, keep=5000)
     session.tracker.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
-    sent = session.history(rec.span_ns[1])
+    sent = session.history()
     assert [encoded[:3] for encoded in sent["occupancy"]] == [
         [occupancy.sequence, occupancy.instance, occupancy.slot] for occupancy in rec.slot_occupancy
     ]

@@ -65,7 +65,6 @@ def draw():
 """
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_latest_job_runs_after_one_that_failed() -> None:
     jobs, begun, submitted, done = LatestOnlyWorker("test"), *(threading.Event() for _ in range(3))
 

@@ -44,9 +44,9 @@ def test_random_tensors_follow_the_seed_and_differ() -> None:
 
 
 def test_model_without_batching_gets_no_batch_dimension() -> None:
-    assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0)(1)[
-        "X"
-    ].shape == (2,)
+    assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0)(1)["X"].shape == (
+        2,
+    )
 
 
 def test_optional_inputs_are_left_out() -> None:

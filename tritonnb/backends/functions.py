@@ -168,9 +168,7 @@ class FunctionInstance(BackendModelInstance):
         return None if array is None else spec.datatype.to_values(array)
 
 
-def read_outputs(
-    spec: ModelSpec, returned: Mapping[str, npt.ArrayLike] | npt.ArrayLike, rows: int
-) -> dict[str, Array]:
+def read_outputs(spec: ModelSpec, returned: Mapping[str, npt.ArrayLike] | npt.ArrayLike, rows: int) -> dict[str, Array]:
     """Return the outputs of a batch as arrays of their datatypes.
 
     Parameters

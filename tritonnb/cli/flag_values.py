@@ -1,4 +1,4 @@
-"""Parsers for the values of tritonserver's flags.
+"""Parsers for the values of tritonserver's flags; the text is the last argument.
 
 Formats and error messages are those of Triton's command line.
 """
@@ -6,7 +6,7 @@ Formats and error messages are those of Triton's command line.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TypeVar
 
 from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
@@ -14,8 +14,6 @@ from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import FORMATS
 
 T = TypeVar("T")
-First = TypeVar("First")
-Second = TypeVar("Second")
 _BOOLEANS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 _TRACE_LEVELS = {
     **dict.fromkeys(("off", "false"), "OFF"),
@@ -30,14 +28,10 @@ def boolean(text: str) -> bool:
     return _BOOLEANS[text.lower()]
 
 
-def only_false(reason: str) -> Callable[[str], bool]:
-    """Return a boolean flag that supports only the value false."""
-
-    def parsed(text: str) -> bool:
-        _require(not boolean(text), reason)
-        return False
-
-    return parsed
+def only_false(reason: str, text: str) -> bool:
+    """Parse a boolean flag that supports only the value false."""
+    _require(not boolean(text), reason)
+    return False
 
 
 def integer(text: str) -> int:
@@ -45,15 +39,11 @@ def integer(text: str) -> int:
     return _number(int, text)
 
 
-def positive(flag: str) -> Callable[[str], int]:
+def positive(flag: str, text: str) -> int:
     """Return an integer above 0."""
-
-    def parsed(text: str) -> int:
-        value = integer(text)
-        _require(value > 0, f"Error: --{flag} must be greater than 0.")
-        return value
-
-    return parsed
+    value = integer(text)
+    _require(value > 0, f"Error: --{flag} must be greater than 0.")
+    return value
 
 
 def grpc_infer_thread_count(text: str) -> int:
@@ -74,14 +64,10 @@ def verbosity(text: str) -> int:
     return integer({"true": "1", "false": "0"}.get(text.lower(), text))
 
 
-def choice(flag: str, *values: str) -> Callable[[str], str]:
+def choice(flag: str, values: Container[str], text: str) -> str:
     """Return one of several values, in upper or lower case."""
-
-    def chosen(text: str) -> str:
-        _require(text.lower() in values, f"invalid argument for --{flag}")
-        return text.lower()
-
-    return chosen
+    _require(text.lower() in values, f"invalid argument for --{flag}")
+    return text.lower()
 
 
 def log_format(text: str) -> str:
@@ -103,24 +89,20 @@ def names(text: str) -> list[str]:
     return values
 
 
-def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Callable[[str], tuple[First, Second]]:
-    """Parse ``<first>:<second>``."""
-
-    def parsed(text: str) -> tuple[First, Second]:
-        left, colon, right = text.partition(":")
-        _require(
-            bool(colon),
-            "Cannot parse pair option due to incorrect number of inputs."
-            f"--<pair option> argument requires format <first>:<second>. Found: {text}",
-        )
-        return first(left), second(right)
-
-    return parsed
+def pair(second: Callable[[str], T], text: str) -> tuple[int, T]:
+    """Parse ``<first>:<second>``, of which the first is an integer."""
+    left, colon, right = text.partition(":")
+    _require(
+        bool(colon),
+        "Cannot parse pair option due to incorrect number of inputs."
+        f"--<pair option> argument requires format <first>:<second>. Found: {text}",
+    )
+    return integer(left), second(right)
 
 
 def gpu_limit(text: str) -> tuple[int, float]:
     """Parse ``<device>:<fraction>`` of ``--model-load-gpu-limit``."""
-    device, fraction = pair(integer, number)(text)
+    device, fraction = pair(number, text)
     _require(device >= 0, f"expects device ID >= 0, got {device}")
     _require(0 <= fraction <= 1, f"expects limit fraction to be in range [0.0, 1.0], got {fraction:f}")
     return device, fraction
@@ -144,9 +126,16 @@ def cache_setting(text: str) -> tuple[str, str, str]:
     return cache, name, value
 
 
-def backend_setting(text: str) -> tuple[str, str, str]:
-    """Parse ``<backend name>,<setting>=<value>``, or ``<setting>=<value>`` for all backends."""
-    return _optionally_named("backend-config", "backend", "backend name", text)
+def optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
+    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
+    group, comma, rest = text.partition(",") if "," in text else ("", "", text)
+    _require(
+        bool(group) or not comma,
+        f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. Got {text}",
+    )
+    name, _, value = rest.partition("=")
+    _require(bool(name and value), f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
+    return group, name, value
 
 
 def trace_level(text: str) -> str:
@@ -162,11 +151,6 @@ def trace_mode(text: str) -> str:
     return mode
 
 
-def trace_setting(text: str) -> tuple[str, str, str]:
-    """Parse ``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for all modes."""
-    return _optionally_named("trace-config", "trace mode", "trace mode", text)
-
-
 def host_policy(text: str) -> tuple[str, str, str]:
     """Parse ``<policy name>,<setting>=<value>``."""
     policy, name, value = _three("host-policy", "policy name", ",", text)
@@ -177,16 +161,12 @@ def host_policy(text: str) -> tuple[str, str, str]:
     return policy, name, value
 
 
-def restriction(flag: str, kind: str) -> Callable[[str], list[tuple[str, str, str]]]:
+def restriction(flag: str, kind: str, text: str) -> list[tuple[str, str, str]]:
     """Parse ``<protocol>[,<protocol>...]:<key>=<value>``."""
-
-    def parsed(text: str) -> list[tuple[str, str, str]]:
-        names, key, value = _three(flag, "config name", ":", text)
-        for protocol in names.split(","):
-            _require(protocol in PROTOCOLS, f"unknown restricted {kind} '{protocol}' ")
-        return [(protocol, key, value) for protocol in names.split(",")]
-
-    return parsed
+    names, key, value = _three(flag, "config name", ":", text)
+    for protocol in names.split(","):
+        _require(protocol in PROTOCOLS, f"unknown restricted {kind} '{protocol}' ")
+    return [(protocol, key, value) for protocol in names.split(",")]
 
 
 def resource(text: str) -> Resource:
@@ -198,18 +178,6 @@ def resource(text: str) -> Resource:
         f"Got {text}",
     )
     return Resource(name, *map(integer, numbers))
-
-
-def _optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
-    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
-    group, comma, rest = text.partition(",") if "," in text else ("", "", text)
-    _require(
-        bool(group) or not comma,
-        f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. Got {text}",
-    )
-    name, _, value = rest.partition("=")
-    _require(bool(name and value), f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
-    return group, name, value
 
 
 def _three(flag: str, what: str, separator: str, text: str) -> tuple[str, str, str]:

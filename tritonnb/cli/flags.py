@@ -7,11 +7,11 @@ counts, library directories) are checked and have no effect.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,12 +31,12 @@ _PLACEHOLDERS = {boolean: "BOOL", integer: "N", number: "NUMBER", Path: "PATH"}
 WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
     "buffer-manager-thread-count": integer,
     "cache-directory": str,
-    "cuda-memory-pool-byte-size": flag_values.pair(integer, integer),
-    "cuda-virtual-address-size": flag_values.pair(integer, integer),
+    "cuda-memory-pool-byte-size": partial(flag_values.pair, integer),
+    "cuda-virtual-address-size": partial(flag_values.pair, integer),
     "enable-peer-access": boolean,
     "grpc-infer-allocation-pool-size": integer,
     "grpc-infer-thread-count": flag_values.grpc_infer_thread_count,
-    "grpc-max-response-pool-size": flag_values.positive("grpc-max-response-pool-size"),
+    "grpc-max-response-pool-size": partial(flag_values.positive, "grpc-max-response-pool-size"),
     "host-policy": flag_values.host_policy,
     "http-thread-count": integer,
     "metrics-interval-ms": integer,
@@ -161,14 +161,14 @@ class FlagParser(argparse.ArgumentParser):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``tritonnb serve``; a flag whose destination is a keyword of `Server` sets it."""
     parser.usage = f"{parser.prog} --model-repository PATH [options]"
-    add = functools.partial(_add_flag, parser)
+    add = partial(_add_flag, parser)
     _add_repository_flags(add)
     add("id", str, "triton", "the name of the server in its metadata", dest="server_id")
     add("exit-timeout-secs", integer, 30, "seconds that a stopping server waits for accepted requests")
     add("backend-directory", Path, None, "a directory of backends written in Python: NAME/model.py is the backend NAME")
-    add("backend-config", flag_values.backend_setting, [],
+    add("backend-config", partial(flag_values.optionally_named, "backend-config", "backend", "backend name"), [],
         "a setting of a backend, or of all backends if none is named; may be repeated")
-    add("rate-limit", flag_values.choice("rate-limit", *RATE_LIMITS), "off",
+    add("rate-limit", partial(flag_values.choice, "rate-limit", RATE_LIMITS), "off",
         "execution_count: instances share resources by priority; off: no rate limiting")
     add("rate-limit-resource", flag_values.resource, [], "the amount of a resource; may be repeated",
         dest="rate_limit_resources", metavar="NAME:COUNT[:DEVICE]")
@@ -180,25 +180,26 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_metrics_flags(add)
     _add_openai_flags(add)
     _add_ray_flags(add)
-    add("log-verbose", flag_values.verbosity, 0, "0 for no verbose messages, 1 and above for verbose messages")
+    add("log-verbose", flag_values.verbosity, 0, "0 for no verbose messages, 1 and above for verbose messages",
+        dest="log_verbose_level")
     for level in ("info", "warning", "error"):
         add(f"log-{level}", boolean, True, f"log messages of level {level.upper()}")
     add("log-format", flag_values.log_format, "default", "default or ISO8601")
     add("log-file", str, "", "write the log to this file instead of the terminal")
-    add("trace-config", flag_values.trace_setting, [],
+    add("trace-config", partial(flag_values.optionally_named, "trace-config", "trace mode", "trace mode"), [],
         "trace settings: level=TIMESTAMPS, rate=1, triton,file=PATH, mode=opentelemetry, ...; may be repeated",
         metavar="[MODE,]SETTING=VALUE")
     for flag, setting in OLD_TRACE_FLAGS.items():
         add(flag, str, [], f"older than --trace-config={setting}=VALUE")
     for flag, reason in _NOT_BUILT.items():
-        add(flag, flag_values.only_false(reason), False, reason, metavar="false")
+        add(flag, partial(flag_values.only_false, reason), False, reason, metavar="false")
     for flag, kind in WITHOUT_EFFECT.items():
         add(flag, kind, None, "has no effect here", action="append")
 
 
 def _add_repository_flags(add: Callable[..., object]) -> None:
     add("model-repository", Path, [], "a directory of models; may be repeated", alias="model-store", required=True)
-    add("model-control-mode", flag_values.choice("model-control-mode", *CONTROL_MODES), "none",
+    add("model-control-mode", partial(flag_values.choice, "model-control-mode", CONTROL_MODES), "none",
         "none: serve every model; explicit: only --load-model, and models that clients load; poll: follow changes on "
         "disk")
     add("repository-poll-secs", number, 15.0, "seconds between two checks in mode poll; 0 for none")
@@ -224,9 +225,9 @@ def _add_http_flags(add: Callable[..., object]) -> None:
     add("http-address", str, "127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
     add("http-port", integer, DEFAULT_PORT, "HTTP port", dest="port")
     add("reuse-http-port", boolean, False, "share the port with other servers that set this flag")
-    add("http-max-input-size", flag_values.positive("http-max-input-size"), HttpOptions().max_input_size,
+    add("http-max-input-size", partial(flag_values.positive, "http-max-input-size"), HttpOptions().max_input_size,
         "maximum size of a request body, in bytes", metavar="N")
-    add("http-restricted-api", flag_values.restriction("http-restricted-api", "api"), [],
+    add("http-restricted-api", partial(flag_values.restriction, "http-restricted-api", "api"), [],
         "accept these APIs only if the header KEY has this value", metavar="API[,API...]:KEY=VALUE")
     add("http-header-forward-pattern", str, "", "headers whose names match this pattern become request parameters")
     add("http-allow-foreign", boolean, False, "accept requests whose Host or Origin is another machine")
@@ -243,9 +244,9 @@ def _add_grpc_flags(add: Callable[..., object]) -> None:
         kind = {bool: boolean, int: integer}.get(type(default), str)
         add(f"grpc-{option.replace('_', '-')}", kind, default, text)
     add("grpc-infer-response-compression-level",
-        flag_values.choice("grpc_infer_response_compression_level", *COMPRESSION_LEVELS), "none",
+        partial(flag_values.choice, "grpc_infer_response_compression_level", COMPRESSION_LEVELS), "none",
         "none, low, medium or high")
-    add("grpc-restricted-protocol", flag_values.restriction("grpc-restricted-protocol", "protocol"), [],
+    add("grpc-restricted-protocol", partial(flag_values.restriction, "grpc-restricted-protocol", "protocol"), [],
         "accept these RPCs only if the metadata KEY has this value", metavar="PROTOCOL[,PROTOCOL...]:KEY=VALUE")
 
 
@@ -265,7 +266,7 @@ def _add_openai_flags(add: Callable[..., object]) -> None:
         dest="openai_host")
     add("openai-port", integer, None, "port of OpenAI's API; by default the HTTP port, under /v1")
     add("openai-api-key", str, "", "require this key from users of OpenAI's API", metavar="KEY")
-    add("default-max-tokens", flag_values.positive("default-max-tokens"), OpenAiOptions().default_max_tokens,
+    add("default-max-tokens", partial(flag_values.positive, "default-max-tokens"), OpenAiOptions().default_max_tokens,
         "the max_tokens of requests to OpenAI's API that set none", metavar="N")
 
 
@@ -273,7 +274,8 @@ def _add_ray_flags(add: Callable[..., object]) -> None:
     add("ray", None, None, "serve with Ray Serve: every replica is a whole server")
     add("address", str, None, "with --ray: the Ray cluster, such as auto or HOST:6379; by default one is started",
         metavar="ADDRESS")
-    add("replicas", flag_values.positive("replicas"), None, "with --ray: the number of servers; default 1", metavar="N")
+    add("replicas", partial(flag_values.positive, "replicas"), None, "with --ray: the number of servers; default 1",
+        metavar="N")
     add("every-node", None, None, "with --ray: listen on every node, not only on the head node")
 # fmt: on
 

@@ -6,7 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, get_type_hints
+from itertools import combinations
+from typing import Any, TypeVar, get_type_hints
 
 from tritonnb.cli import flag_values
 from tritonnb.cli.flags import OLD_TRACE_FLAGS, RAY_FLAGS, flag_value
@@ -19,6 +20,8 @@ from tritonnb.server.options import KeywordsWithPort
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
+
+Options = TypeVar("Options", HttpOptions, GrpcOptions)
 
 _METRICS_PORT = 8002
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -37,9 +40,9 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(options, name) for name in get_type_hints(KeywordsWithPort) if name in options},
         "model_repository": list(dict.fromkeys(options.model_repository)),
         "host": options.http_address if options.allow_http else "127.0.0.1",
-        "http": _http_options(options),
+        "http": _endpoint_options(options, HttpOptions, "http", "api"),
         "grpc_port": options.grpc_port if options.allow_grpc else None,
-        "grpc": _grpc_options(options),
+        "grpc": _endpoint_options(options, GrpcOptions, "grpc", "protocol"),
         "metrics_port": _metrics_port(options) if options.allow_metrics else None,
         "metrics": _metrics_options(options),
         "openai": OpenAiOptions(options.allow_openai, options.openai_api_key, options.default_max_tokens),
@@ -58,10 +61,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def log_settings(options: argparse.Namespace) -> LogSettings:
     """Return the log settings that the flags set."""
-    return LogSettings(
-        options.log_file, options.log_info, options.log_warning, options.log_error, options.log_verbose,
-        options.log_format,
-    )  # fmt: skip
+    return LogSettings(**{field.name: getattr(options, field.name) for field in fields(LogSettings)})
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -79,22 +79,19 @@ def _check(options: argparse.Namespace) -> None:
             "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide "
             "one or the other."
         )
-    services = []
-    if options.allow_http:
-        services.append(("HTTP", options.http_address, options.port))
-    if options.allow_grpc:
-        services.append(("GRPC", options.grpc_host or options.http_address, options.grpc_port))
-    if options.allow_metrics and not options.ray:
-        services.append(("metrics", options.metrics_host or options.http_address, _metrics_port(options)))
-    if options.allow_openai and options.openai_port is not None:
-        services.append(("OpenAI", options.openai_host or options.http_address, options.openai_port))
-    for index, (name, *place) in enumerate(services):
-        for other, *elsewhere in services[index + 1 :]:
-            if place == elsewhere and place[1] != 0:
-                raise InvalidArgumentError(
-                    f"The server cannot listen to {name} requests and {other} requests at the same address and port "
-                    f"{place[0]}:{place[1]}"
-                )
+    address = options.http_address
+    services = [
+        ("HTTP", options.allow_http, address, options.port),
+        ("GRPC", options.allow_grpc, options.grpc_host or address, options.grpc_port),
+        ("metrics", options.allow_metrics and not options.ray, options.metrics_host or address, _metrics_port(options)),
+        ("OpenAI", options.allow_openai, options.openai_host or address, options.openai_port),  # None: no port
+    ]
+    for (name, is_served, *place), (other, is_other_served, *elsewhere) in combinations(services, 2):
+        if is_served and is_other_served and place == elsewhere and place[1] != 0:
+            raise InvalidArgumentError(
+                f"The server cannot listen to {name} requests and {other} requests at the same address and port "
+                f"{place[0]}:{place[1]}"
+            )
 
 
 def _metrics_port(options: argparse.Namespace) -> int:
@@ -168,22 +165,13 @@ def _batching_default(name: str) -> str:
         raise InvalidArgumentError(f'Bad option: "{variable}".\n{error}') from None
 
 
-def _http_options(options: argparse.Namespace) -> HttpOptions:
-    return HttpOptions(
-        max_input_size=options.http_max_input_size,
-        reuse_port=options.reuse_http_port,
-        allow_foreign=options.http_allow_foreign,
-        restricted_api=_restrictions("api", options.http_restricted_api),
-        header_forward_pattern=options.http_header_forward_pattern,
-    )
-
-
-def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
-    names = (field.name for field in fields(GrpcOptions) if field.name not in ("transport", "reuse_port"))
-    chosen = {name: getattr(options, f"grpc_{name}") for name in names}
-    chosen["reuse_port"] = options.reuse_grpc_port
-    chosen["restricted_protocol"] = _restrictions("protocol", options.grpc_restricted_protocol)
-    return GrpcOptions(**chosen)
+def _endpoint_options(options: argparse.Namespace, kind: type[Options], endpoint: str, restricted: str) -> Options:
+    """Return the options of an endpoint: most flags have the name of the option, after that of the endpoint."""
+    flags = {field.name: f"{endpoint}_{field.name}" for field in fields(kind)}
+    chosen = {name: getattr(options, flag) for name, flag in flags.items() if flag in options}
+    chosen["reuse_port"] = getattr(options, f"reuse_{endpoint}_port")
+    chosen[f"restricted_{restricted}"] = _restrictions(restricted, chosen[f"restricted_{restricted}"])
+    return kind(**chosen)
 
 
 def _restrictions(kind: str, groups: Sequence[list[tuple[str, str, str]]]) -> tuple[tuple[str, str, str], ...]:

@@ -25,20 +25,14 @@ _NO_ENTRIES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("files", nargs="+", type=Path, help="trace files of this server or of Triton")
-    parser.add_argument("-o", "--output", type=Path, help=f"file of the timeline (default {_OUTPUT})")
-    parser.add_argument(
-        "--explain", action="store_true", help="print what the server did and why, instead of writing a timeline"
-    )
-    parser.add_argument("--html", type=Path, metavar="PAGE", help="write a web page with the views of the recording")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        help="configuration of the model, or a model repository: with it, the reasons of the batches are inferred",
-    )
-    parser.add_argument(
-        "--trace-rate", type=int, metavar="N", help="the server traced 1 of N requests (default: estimated)"
-    )
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, help="trace files of this server or of Triton")
+    add("-o", "--output", type=Path, help=f"file of the timeline (default {_OUTPUT})")
+    add("--explain", action="store_true", help="print what the server did and why, instead of writing a timeline")
+    add("--html", type=Path, metavar="PAGE", help="write a web page with the views of the recording")
+    config_help = "configuration of the model, or a model repository: with it, the reasons of the batches are inferred"
+    add("--config", type=Path, help=config_help)
+    add("--trace-rate", type=int, metavar="N", help="the server traced 1 of N requests (default: estimated)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ class SizeCost:
     size: int
     count: int
     parts_ms: Sequence[float]
-    spread_ms: tuple[float, float] | None = None
+    spread_ms: Sequence[float] | None = None
 
     @property
     def batch_ms(self) -> float:
@@ -56,16 +56,10 @@ def size_costs(rec: Recording) -> list[SizeCost]:
             [batch.compute_end_ns - batch.compute_start_ns for batch in batches],
             [batch.exec_end_ns - batch.compute_end_ns for batch in batches],
         )
-        spread = _quartiles([(batch.exec_end_ns - batch.exec_start_ns) / 1e6 for batch in batches])
+        times_ms = [(batch.exec_end_ns - batch.exec_start_ns) / 1e6 for batch in batches]
+        spread = statistics.quantiles(times_ms, n=4, method="inclusive")[::2] if count > 1 else None
         costs.append(SizeCost(size, count, [statistics.median(part) / 1e6 for part in parts], spread))
     return costs
-
-
-def _quartiles(values: list[float]) -> tuple[float, float] | None:
-    if len(values) < 2:
-        return None
-    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
-    return first, third
 
 
 def most_efficient_size(costs: list[SizeCost]) -> SizeCost | None:

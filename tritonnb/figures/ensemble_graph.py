@@ -126,11 +126,10 @@ def _draw_node(ax: Axes, graph: StepGraph, node: GraphNode, times: _StepTimes, l
     for number, line in enumerate(_lines(times)):
         ax.text(left + 0.03, low + _HEIGHT - 0.21 - 0.115 * number, line, fontsize=7.5, va="center", color=INK)
     scale = _WIDTH / longest if longest else 0.0
-    parts = ((times.queue_ms, QUEUE), (times.compute_ms, COMPUTE))
-    for milliseconds, colour in parts:
-        bar = Rectangle((left, low), milliseconds * scale, _BAR, facecolor=tint(colour), edgecolor=colour)
-        ax.add_patch(bar)
-        left += milliseconds * scale
+    for milliseconds, colour in ((times.queue_ms, QUEUE), (times.compute_ms, COMPUTE)):
+        width = milliseconds * scale
+        ax.add_patch(Rectangle((left, low), width, _BAR, facecolor=tint(colour), edgecolor=colour))
+        left += width
 
 
 def _is_skip(source: GraphNode, target: GraphNode) -> bool:

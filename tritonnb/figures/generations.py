@@ -6,6 +6,8 @@ last token is hatched. The number of waiting prompts is drawn above.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
@@ -19,6 +21,7 @@ from tritonnb.figures.scale import SPACE, TimeScale, box, duration, label_lanes,
 from tritonnb.recording.generations import Generation, idle_share, token_times_of
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.lanes import count_overlaps
 
 _BOX = 0.72
 
@@ -103,16 +106,12 @@ def _draw_steps(ax: Axes, scale: TimeScale, generations: list[Generation], lanes
 
 def _draw_waiting(ax: Axes, scale: TimeScale, generations: list[Generation]) -> None:
     """Draw how many prompts wait for a slot."""
-    changes = sorted(
-        [(generation.arrived_ns, 1) for generation in generations]
-        + [(generation.steps[0][0], -1) for generation in generations]
-    )
+    times, waiting = count_overlaps((generation.arrived_ns, generation.steps[0][0]) for generation in generations)
+    shown = bisect_right(times, scale.end_ns)
+    counts = [0, *waiting[:shown]]
+    begin, end = scale.ends
     (above,) = panels_above(ax, (0.28, "prompts waiting"))
-    count, times, counts = 0, [scale.ends[0]], [0]
-    for time_ns, change in changes:
-        if time_ns <= scale.end_ns:
-            count += change
-            times.append(scale.at(time_ns))
-            counts.append(count)
-    above.step([*times, scale.ends[1]], [*counts, count], where="post", color=QUEUE, linewidth=1)
+    above.step(
+        [begin, *map(scale.at, times[:shown]), end], [*counts, counts[-1]], where="post", color=QUEUE, linewidth=1
+    )
     above.set_ylim(0, max(counts) * 1.25 + 1)

@@ -15,7 +15,6 @@ from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, REFUSAL, series
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import draw_cumulative, duration, label_axes, label_log_axis
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
-from tritonnb.recording.generations import TokenTimes
 
 #: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000
@@ -37,7 +36,7 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     >>> result.plot().alt.startswith("Latency")
     True
     """
-    ax = axes_for(ax, 3.2, describe(result))
+    ax = axes_for(ax, 3.2, f"Latency of each request over time. {result.verdict()}")
     table = result.responses[:: len(result.responses) // _DOTS + 1]
     table = table[np.argsort(table[:, INTENDED])]
     begin = result.responses[:, INTENDED].min() if result.requests else 0
@@ -49,7 +48,8 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
         ax.plot(seconds, (requests[:, COMPLETED] - requests[:, since]) / 1e6, marker, **style)
 
     draw_latencies(succeeded, INTENDED, ".", ms=3, color=series(0), label="since intended send time")
-    if _sent_late(result):
+    lag_ms = result.summary()["scheduling_lag_p99_ms"]
+    if lag_ms is not None and lag_ms > _LATE * result.percentile(99):
         draw_latencies(succeeded, SENT, ".", ms=3, color=series(2), label="since actual send time")
     if len(failed):
         draw_latencies(failed, INTENDED, "x", color=REFUSAL, label="failed")
@@ -61,16 +61,6 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     label_axes(ax, "time (s)", "latency (ms)")
     ax.legend(fontsize=8, loc="upper left", frameon=False, ncols=5, bbox_to_anchor=(0, 1.14))
     return figure_of(ax)
-
-
-def describe(result: LoadResult) -> str:
-    """Return the alternative text."""
-    return f"Latency of each request over time. {result.verdict()}"
-
-
-def _sent_late(result: LoadResult) -> bool:
-    lag = result.summary()["scheduling_lag_p99_ms"]
-    return lag is not None and lag > _LATE * result.percentile(99)
 
 
 @with_short_traceback
@@ -109,7 +99,9 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
     'Cumulative distributions of the times of 3 generations'
     """
     times = result.token_times
-    ax = axes_for(ax, 3.2, describe_tokens(times))
+    if not times.count:
+        raise InvalidArgumentError("figure of token times expected requests with several tokens, got none")
+    ax = axes_for(ax, 3.2, f"Cumulative distributions of the times of {times.count:,} generations: {times.verdict()}")
     curves = (
         ("time to first token", times.to_first_ms, QUEUE, "-"),
         ("time per output token", times.per_token_ms, COMPUTE, "--"),
@@ -122,10 +114,3 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
     label_axes(ax, f"time (ms, logarithmic), n = {times.count:,} generations", "generations (%)")
     ax.legend(fontsize=8, frameon=False, loc="best")
     return figure_of(ax)
-
-
-def describe_tokens(times: TokenTimes) -> str:
-    """Return the alternative text of `draw_tokens`."""
-    if not times.count:
-        raise InvalidArgumentError("figure of token times expected requests with several tokens, got none")
-    return f"Cumulative distributions of the times of {times.count:,} generations: {times.verdict()}"

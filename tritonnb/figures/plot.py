@@ -269,11 +269,7 @@ def _figure(name: str) -> Any:
 def _overview(rec: Recording) -> Picture:
     """Return the timeline or the slots, batch sizes, and latency, one above the other."""
     above: ModuleType = slots if rec.slot_occupancy and rec.batches else timeline
-    lanes = (
-        sum(rec.slots_of(instance) for instance in rec.instances) * 0.36
-        if above is slots
-        else 0.75 * len(rec.instances)
-    )
+    lanes = 0.36 * sum(map(rec.slots_of, rec.instances)) if above is slots else 0.75 * len(rec.instances)
     heights, panels = [2.6 + lanes, 3.6, 2.6], (above, batch_sizes, latency)
     alt = " ".join(panel.describe(rec) for panel in panels)
     figure = Picture(figsize=(WIDTH, sum(heights)), layout="constrained", alt=alt)

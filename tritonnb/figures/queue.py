@@ -34,8 +34,11 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     times, depths = queue_depth(visible_waits(rec))
     width_ns = _column_width(rec, times)
     if width_ns:
-        columns = depth_columns(times, depths, scale.begin_ns, scale.end_ns, width_ns)
-        _draw_columns(ax, scale, *columns, duration(width_ns))
+        edges, deepest, mean = depth_columns(times, depths, scale.begin_ns, scale.end_ns, width_ns)
+        positions, width = [scale.at(edge) for edge in edges], duration(width_ns)
+        filled = ax.stairs(mean, positions, fill=True, color=tint(QUEUE, 0.3), linewidth=0, label=f"mean of {width}")
+        line = ax.stairs(deepest, positions, color=QUEUE, linewidth=0.8, label=f"deepest of {width}")
+        draw_legend(ax, [line, filled])
     else:
         xs = [scale.at(time_ns) for time_ns in times]
         ax.fill_between(xs, depths, step="post", color=tint(QUEUE, 0.3), linewidth=0)
@@ -104,20 +107,6 @@ def _column_width(rec: Recording, times: list[int]) -> int:
     least = max(1.0, (end_ns - begin_ns) / _COLUMNS)
     power = int(10 ** math.floor(math.log10(least)))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
-
-
-def _draw_columns(
-    ax: Axes,
-    scale: TimeScale,
-    edges: npt.NDArray[np.int64],
-    deepest: npt.NDArray[np.int64],
-    mean: npt.NDArray[np.float64],
-    width: str,
-) -> None:
-    positions = [scale.at(edge) for edge in edges]
-    filled = ax.stairs(mean, positions, fill=True, color=tint(QUEUE, 0.3), linewidth=0, label=f"mean of {width}")
-    line = ax.stairs(deepest, positions, color=QUEUE, linewidth=0.8, label=f"deepest of {width}")
-    draw_legend(ax, [line, filled])
 
 
 def _queue_and_compute(ax: Axes, rec: Recording, scale: TimeScale) -> None:

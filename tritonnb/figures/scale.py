@@ -124,16 +124,12 @@ def label_axes(ax: Axes, x: str, y: str = "") -> None:
 def draw_legend(ax: Axes, marks: Sequence[Artist]) -> None:
     """Explain marks by their labels, below the time axis."""
     lengths = [len(str(mark.get_label())) + _MARK for mark in marks]
-    columns = next((n for n in range(len(marks), 1, -1) if _legend_width(lengths, n) <= _LEGEND), 1)
+    fitting = (n for n in range(len(marks), 1, -1) if sum(map(max, np.array_split(lengths, n))) <= _LEGEND)
     place = offset_copy(ax.transAxes, figure_of(ax), y=_BELOW, units="points")
     ax.legend(
-        handles=marks, fontsize=7.5, frameon=False, ncols=columns, columnspacing=1.6, borderpad=0,
+        handles=marks, fontsize=7.5, frameon=False, ncols=next(fitting, 1), columnspacing=1.6, borderpad=0,
         loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=place,
     )  # fmt: skip
-
-
-def _legend_width(lengths: Sequence[int], columns: int) -> int:
-    return sum(max(column) for column in np.array_split(lengths, columns))
 
 
 def draw_empty(ax: Axes) -> Axes:

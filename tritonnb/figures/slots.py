@@ -6,6 +6,7 @@ sequence; hatched boxes are null requests, the padding of the direct strategy.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -26,11 +27,21 @@ from tritonnb.telemetry.lanes import assign_lanes
 
 _Lanes = dict[tuple[str, int], float]
 #: Occupancies with the vertical position of their slot and the colour of their sequence.
-_Backlog = list[tuple[SlotOccupancy, str]]
 _Drawn = list[tuple[SlotOccupancy, float, str]]
 
 _BOX = 0.72
 _ROW = 0.42
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A sequence in the backlog, until it occupies a slot, or a refused request."""
+
+    begin_ns: int
+    end_ns: int
+    name: str
+    colour: str
+    occupancy: SlotOccupancy | None = None
 
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
@@ -41,13 +52,9 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         (occupancy, lanes[occupancy.instance, occupancy.slot], series(numbers[occupancy.sequence]))
         for occupancy in rec.slot_occupancy
     ]
-    backlog = [
-        (occupancy, colour)
-        for occupancy, _, colour in drawn
-        if occupancy.backlog_ns > 0 and scale.shows(occupancy.arrived_ns, occupancy.assigned_ns)
-    ]
-    refused = _refused(rec)
-    places = _backlog_rows(rec, backlog, refused)
+    waits = _waits(rec, scale, drawn)
+    margin_ns = (scale.end_ns - scale.begin_ns) * 0.05  # for the name
+    places = assign_lanes((wait.begin_ns - margin_ns, max(wait.end_ns, wait.begin_ns + margin_ns)) for wait in waits)
     depth = (max(places) + 1) * _ROW if places else 0
     ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, alt)
     scale.frame(ax)
@@ -61,7 +68,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ticks = {y: f"{instance} slot {slot}" for (instance, slot), y in lanes.items()}
     if places:
         top = min(lanes.values()) - 1
-        _draw_backlog(ax, scale, backlog, refused, places, top)
+        _draw_waits(ax, scale, waits, places, top)
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
     label_lanes(ax, scale, ticks, _marks(rec, line))
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
@@ -215,47 +222,30 @@ def _is_direct(rec: Recording, model: str) -> bool:
     return model not in rec.configs or not rec.configs[model].sequence_batching.HasField("oldest")
 
 
-def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
-    """Return the sequence, and begin and end of the wait, of each refused request."""
-    ids = {serial: event.correlation_id for serial, event in rec.arrived.items()}
-    return [(ids.get(refusal.serial, 0), refusal.received_ns, refusal.time_ns) for refusal in rec.refused]
+def _waits(rec: Recording, scale: TimeScale, drawn: _Drawn) -> list[_Wait]:
+    """Return the sequences in the backlog and the refused requests, in the order of their begin."""
+    waits = [
+        _Wait(occupancy.arrived_ns, occupancy.assigned_ns, str(occupancy.sequence), colour, occupancy)
+        for occupancy, _, colour in drawn
+        if occupancy.backlog_ns > 0 and scale.shows(occupancy.arrived_ns, occupancy.assigned_ns)
+    ]
+    for refusal in rec.refused:
+        arrived = rec.arrived.get(refusal.serial)
+        sequence = 0 if arrived is None else arrived.correlation_id
+        waits.append(_Wait(refusal.received_ns, refusal.time_ns, f"{sequence} refused", GREY))
+    return sorted(waits, key=lambda wait: (wait.begin_ns, wait.end_ns))
 
 
-def _backlog_rows(rec: Recording, backlog: _Backlog, refused: list[tuple[int | str, int, int]]) -> list[int]:
-    """Return the row of each sequence in the backlog and of each refused request, with a margin for its name."""
-    begin, end = rec.span_ns
-    margin = (end - begin) * 0.05
-    spans = [(occupancy.arrived_ns, occupancy.assigned_ns) for occupancy, _ in backlog]
-    spans += [(begin_ns, end_ns) for _, begin_ns, end_ns in refused]
-    order = sorted(range(len(spans)), key=lambda index: spans[index])
-    placed = assign_lanes((spans[index][0] - margin, max(spans[index][1], spans[index][0] + margin)) for index in order)
-    row_by_index = dict(zip(order, placed, strict=True))
-    return [row_by_index[index] for index in range(len(spans))]
-
-
-def _draw_backlog(
-    ax: Axes,
-    scale: TimeScale,
-    backlog: _Backlog,
-    refused: list[tuple[int | str, int, int]],
-    places: list[int],
-    top: float,
-) -> None:
-    for (occupancy, color), place in zip(backlog, places, strict=False):
-        y = top - place * _ROW
-        begin, end = scale.at(occupancy.arrived_ns), scale.at(occupancy.assigned_ns)
-        ax.plot([begin, end], [y, y], color=color, linewidth=3, solid_capstyle="butt", zorder=2)
-        waiting = [
-            scale.at(request.queued_ns)
-            for _, request in occupancy.requests
-            if request.queued_ns < occupancy.assigned_ns
-        ]
-        ax.scatter(waiting, [y] * len(waiting), s=16, color=color, edgecolors=PAPER, linewidths=0.6, zorder=3)
-        ax.text(begin, y, f"{occupancy.sequence}{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
-    for (sequence, begin_ns, end_ns), place in zip(refused, places[len(backlog) :], strict=True):
-        y, end = top - place * _ROW, scale.at(end_ns)
-        ax.plot([scale.at(begin_ns), end], [y, y], color=GREY, linewidth=1, zorder=2)
-        ax.scatter([end], [y], s=30, marker="x", color=REFUSAL, zorder=3)
-        ax.text(
-            scale.at(begin_ns), y, f"{sequence} refused{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK
-        )
+def _draw_waits(ax: Axes, scale: TimeScale, waits: list[_Wait], places: list[int], top: float) -> None:
+    for wait, place in zip(waits, places, strict=True):
+        y, begin, end = top - place * _ROW, scale.at(wait.begin_ns), scale.at(wait.end_ns)
+        width = 1 if wait.occupancy is None else 3
+        ax.plot([begin, end], [y, y], color=wait.colour, linewidth=width, solid_capstyle="butt", zorder=2)
+        if wait.occupancy is None:
+            ax.scatter([end], [y], s=30, marker="x", color=REFUSAL, zorder=3)
+        else:
+            queued_ns = [request.queued_ns for _, request in wait.occupancy.requests]
+            arrivals = [scale.at(time_ns) for time_ns in queued_ns if time_ns < wait.end_ns]
+            ys = [y] * len(arrivals)
+            ax.scatter(arrivals, ys, s=16, color=wait.colour, edgecolors=PAPER, linewidths=0.6, zorder=3)
+        ax.text(begin, y, f"{wait.name}{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK)

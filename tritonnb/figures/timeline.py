@@ -45,21 +45,18 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     height = 1.1 + 0.75 * len(instances) + 1.5
     ax = axes_for(ax, height, describe(rec))
     waits = waits_of(rec)
-    few = len(waits) <= _FEW
     if not rec.batches and not waits:
         return draw_empty(ax)
     scale = TimeScale.for_recording(rec)
     scale.frame(ax)
-    colours = {wait.serial: series(number) for number, wait in enumerate(waits)} if few else {}
+    colours = {wait.serial: series(number) for number, wait in enumerate(waits)} if len(waits) <= _FEW else {}
     levels = _priority_colours(rec, waits)
     ticks: dict[float, str] = {}
     top = len(instances) * (1 + _GAP) + _GAP  # room for the label of a full batch above its lane
-    shown = [batch for batch in rec.batches if scale.shows(batch.exec_start_ns, batch.exec_end_ns)]
     has_short_labels = False
     for number, instance in enumerate(instances):
         base = top - _GAP - number * (1 + _GAP) - 1
-        batches = [batch for batch in shown if batch.instance == instance]
-        has_short_labels |= _lane(ax, scale, rec, instance, batches, base, colours)
+        has_short_labels |= _lane(ax, scale, rec, instance, base, colours)
         ticks[base + 0.5] = instance
     waiting = visible_waits(rec)
     ticks |= _waiting_band(ax, scale, waiting, -_GAP, colours, levels)
@@ -87,16 +84,10 @@ def describe(rec: Recording) -> str:
     return words
 
 
-def _lane(
-    ax: Axes,
-    scale: TimeScale,
-    rec: Recording,
-    instance: str,
-    batches: list[Batch],
-    base: float,
-    colours: Mapping[int, str],
-) -> bool:
+def _lane(ax: Axes, scale: TimeScale, rec: Recording, instance: str, base: float, colours: Mapping[int, str]) -> bool:
     """Draw the lane of an instance; return whether labels are abbreviated."""
+    on_instance = [batch for batch in rec.batches if batch.instance == instance]
+    batches = [batch for batch in on_instance if scale.shows(batch.exec_start_ns, batch.exec_end_ns)]
     full, preferred = rec.sizes_of(instance)
     ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]

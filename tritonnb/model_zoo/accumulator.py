@@ -31,16 +31,15 @@ def write_onnx(path: Path) -> None:
     """
     from onnx import TensorProto, helper, save_model
 
-    tensors = {
-        name: helper.make_tensor_value_info(name, TensorProto.INT32, ["batch", 1])
+    tensors = [
+        helper.make_tensor_value_info(name, TensorProto.INT32, ["batch", 1])
         for name in ("INPUT", "INPUT_STATE", "OUTPUT", "OUTPUT_STATE")
-    }
+    ]
     nodes = [
         helper.make_node("Add", ["INPUT", "INPUT_STATE"], ["OUTPUT_STATE"]),
         helper.make_node("Identity", ["OUTPUT_STATE"], ["OUTPUT"]),
     ]
-    inputs_and_outputs = list(tensors.values())
-    graph = helper.make_graph(nodes, "accumulator", inputs_and_outputs[:2], inputs_and_outputs[2:])
+    graph = helper.make_graph(nodes, "accumulator", tensors[:2], tensors[2:])
     opset = helper.make_opsetid("", 17)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="tritonnb")
     save_model(model, path)

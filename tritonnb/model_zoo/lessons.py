@@ -34,7 +34,8 @@ class Lesson:
 
 def lessons() -> list[Lesson]:
     """Return all lessons, in order."""
-    return [_read_lesson(path) for path in sorted(_directory().glob("[0-9][0-9]_*.ipynb"))]
+    directory = bundled_repository().parent / LESSONS  # in the installed package, or in the checkout
+    return [_read_lesson(path) for path in sorted(directory.glob("[0-9][0-9]_*.ipynb"))]
 
 
 def copy_lessons(directory: Path) -> list[str]:
@@ -62,12 +63,6 @@ def copy_lessons(directory: Path) -> list[str]:
         elif copy.read_bytes() != lesson.path.read_bytes():
             lines.append(f"{copy}: kept, since it differs from the lesson of this version")
     return lines
-
-
-def _directory() -> Path:
-    """Return the directory of the lessons: in the installed package, or in the checkout."""
-    installed = Path(__file__).parent / LESSONS
-    return installed if installed.is_dir() else bundled_repository().parent / LESSONS
 
 
 def _read_lesson(path: Path) -> Lesson:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tritonnb.backends.location import REQUIREMENTS
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import read_config
-from tritonnb.model_zoo import dense, digits_pt2, digits_tensorflow, magika, ocr, silero_vad, tiny_gpt
+from tritonnb.model_zoo import dense, digits, magika, ocr, silero_vad, tiny_gpt
 from tritonnb.model_zoo.sources import bundled_repository, graph_digest
 
 
@@ -56,17 +56,17 @@ _FILES = (
     _GeneratedFile("tiny_gpt/1/weights.pt", tiny_gpt.write, tiny_gpt.CURRENT, tiny_gpt.state_of),
     _GeneratedFile(
         "digits_tensorflow/1/model.savedmodel/saved_model.pb",
-        digits_tensorflow.write,
-        digits_tensorflow.SHA256,
-        digits_tensorflow.digest,
+        digits.write_tensorflow,
+        digits.TENSORFLOW_SHA256,
+        digits.digest_tensorflow,
         'pip install "tritonnb[tensorflow,torch]"',
         with_config=True,
     ),
     _GeneratedFile(
         "digits_pt2/1/model.pt2",
-        digits_pt2.write,
-        digits_pt2.SHA256,
-        digits_pt2.digest,
+        digits.write_pt2,
+        digits.PT2_SHA256,
+        digits.digest_pt2,
         'pip install "tritonnb[pt2]", and a C++ compiler',
         with_config=True,
         compiled=True,

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat, starmap
+from itertools import chain
 from textwrap import shorten
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -53,29 +53,16 @@ Times: TypeAlias = npt.NDArray[np.int64]
 _Intervals: TypeAlias = "defaultdict[int, MonitorInterval]"  # by number
 
 
-class EventQueue:
-    """Packed events, kept until they are taken.
-
-    Attributes
-    ----------
-    append : callable
-        The sink, called on the server's loop; it does nothing but append.
+def take_events(events: deque[Packed]) -> list[Packed]:
+    """Return and remove the packed events that were appended so far, perhaps on another thread.
 
     Examples
     --------
-    >>> events = EventQueue()
-    >>> events.append(("RequestArrived", 0))
-    >>> events.take_events(), events.take_events()
+    >>> events = deque([("RequestArrived", 0)])
+    >>> take_events(events), take_events(events)
     ([('RequestArrived', 0)], [])
     """
-
-    def __init__(self) -> None:
-        self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
-        self.append = self._events.append
-
-    def take_events(self) -> list[Packed]:
-        """Return and forget the events so far; called on one other thread."""
-        return list(starmap(self._events.popleft, repeat((), len(self._events))))
+    return [events.popleft() for _ in range(len(events))]
 
 
 @dataclass(slots=True)
@@ -217,7 +204,7 @@ class ServerActivity:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._events = EventQueue()
+        self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
         self._lock = threading.Lock()  # views update it on their own threads
         self._users = 0
         remembered = list(server.call(self._attach))
@@ -255,7 +242,7 @@ class ServerActivity:
     def update(self) -> int:
         """Count the new events; return the number of the first interval that is not over."""
         with self._lock:
-            self._activity.fold(self._events.take_events())
+            self._activity.fold(take_events(self._events))
             self.end = self._first_open(time.monotonic_ns())
             return self.end
 
@@ -273,8 +260,8 @@ class ServerActivity:
             return self._activity.problem(model, self.end)
 
     def recent(self, model: str, config: pb.ModelConfig) -> Json:
-        """Return the numbers of a model over the last `RECENT` seconds: see `measures_of`."""
-        return measures_of(self.last(model, RECENT), config)
+        """Return the numbers of a model over the last `RECENT` seconds: see `measures`."""
+        return measures(self.last(model, RECENT), config)
 
 
 def _column(packed: Sequence[Packed], position: int) -> Times:
@@ -284,43 +271,32 @@ def _column(packed: Sequence[Packed], position: int) -> Times:
 _followed: WeakKeyDictionary[Server, ServerActivity] = WeakKeyDictionary()
 
 
-def measures_of(intervals: list[MonitorInterval], config: pb.ModelConfig) -> Json:
-    """Return `measures` of a model with this configuration; None where it has no such number.
+def measures(intervals: list[MonitorInterval], config: pb.ModelConfig) -> Json:
+    """Return what is shown of intervals of a model with this configuration.
 
-    The steps of an ensemble are busy, not the ensemble. What is executed of an iterative sequence is a step, not a
-    request.
-    """
-    numbers = measures(intervals, instance_count(config))
-    if config.HasField("ensemble_scheduling"):
-        numbers["busy"] = None
-    if config.sequence_batching.iterative_sequence:
-        numbers |= {"p50_ms": None, "p99_ms": None}
-    return numbers
-
-
-def measures(intervals: list[MonitorInterval], instances: int) -> Json:
-    """Return what is shown of intervals.
-
-    Rates of answered and lost requests (requests/s), p50 and p99 (ms, None without requests), busy share, and
-    mean batch size.
+    Rates of answered and lost requests (requests/s), p50 and p99 (ms), busy share, and mean batch size; None where
+    there is no such number. The steps of an ensemble are busy, not the ensemble. What is executed of an iterative
+    sequence is a step, not a request.
 
     Examples
     --------
     >>> latencies_ns = array("q", [1_000_000, 3_000_000])
     >>> interval = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=latencies_ns)
-    >>> measures([interval], 1)
+    >>> measures([interval], pb.ModelConfig())
     {'rate': 2.0, 'errors': 0.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
     """
     seconds = len(intervals) * INTERVAL_NS / 1e9
     latencies_ms = np.sort(np.concatenate([interval.latencies_ns for interval in intervals])) / 1e6
+    has_latency = len(latencies_ms) > 0 and not config.sequence_batching.iterative_sequence
     batches = sum(interval.batches for interval in intervals)
-    busy_ns = sum(interval.busy_ns for interval in intervals)
+    busy_s = sum(interval.busy_ns for interval in intervals) / 1e9
+    is_ensemble = config.HasField("ensemble_scheduling")
     return {
         "rate": sum(interval.requests for interval in intervals) / seconds,
         "errors": sum(interval.failed + interval.refused for interval in intervals) / seconds,
         "n": len(latencies_ms),
-        "p50_ms": quantile(latencies_ms, 0.5) if len(latencies_ms) else None,
-        "p99_ms": quantile(latencies_ms, 0.99) if len(latencies_ms) else None,
-        "busy": busy_ns / (seconds * 1e9 * max(1, instances)),
+        "p50_ms": quantile(latencies_ms, 0.5) if has_latency else None,
+        "p99_ms": quantile(latencies_ms, 0.99) if has_latency else None,
+        "busy": None if is_ensemble else busy_s / (seconds * max(1, instance_count(config))),
         "rows": sum(interval.rows for interval in intervals) / batches if batches else None,
     }

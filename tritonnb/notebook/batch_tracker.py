@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -65,26 +65,26 @@ class Counts:
 
 @dataclass(slots=True)
 class Delta:
-    """Changes since the last delivery, and the state at ``now_ns``.
+    """Changes since the last delivery, and the state at ``now_ns``, when they were taken.
 
     ``sent``, ``refused`` and ``depths`` have everything until ``exact_ns``; ``counters`` and ``counts`` have
     everything. ``executed`` are the batches of a stateful model, ``sequences`` those with a request that waits or runs.
     """
 
-    now_ns: int
-    exact_ns: int
-    counts: Counts
     counters: Counters
-    depth: int
-    depths: list[tuple[int, int]]
-    sent: list[DrawnBatch]
-    done: list[DrawnBatch]
-    executed: list[DrawnBatch]
-    refused: list[tuple[Any, Packed | None]]
-    pending: list[Packed]
-    running: list[Packed]
-    sequences: set[int | str]
-    instances: list[str]
+    sent: list[DrawnBatch] = field(default_factory=list)
+    done: list[DrawnBatch] = field(default_factory=list)  # they were sent in an earlier delivery
+    executed: list[DrawnBatch] = field(default_factory=list)
+    refused: list[tuple[Any, Packed | None]] = field(default_factory=list)
+    now_ns: int = 0
+    exact_ns: int = 0
+    counts: Counts = field(default_factory=Counts)
+    depth: int = 0
+    depths: list[tuple[int, int]] = field(default_factory=list)
+    pending: list[Packed] = field(default_factory=list)
+    running: list[Packed] = field(default_factory=list)
+    sequences: set[int | str] = field(default_factory=set)
+    instances: list[str] = field(default_factory=list)
 
 
 class BatchTracker:
@@ -125,23 +125,18 @@ class BatchTracker:
         self._received: list[Packed] = []
         self._recent: deque[Packed] = deque(maxlen=recent)
         self._model = model
-        self._new_counters = counters
-        self._counters = counters()
+        self._make_counters = counters
+        self._new = Delta(counters())
         self._limited = limited
         self._depth = QueueDepth(depth, begin_ns, MOST_CHANGES + 1 if limited else None)
         self._earlier = depth
         self._stateful = config.HasField("sequence_batching")
-        self._decoupled = False
         self._iterative = IterativeRequests() if config.sequence_batching.iterative_sequence else None
         self._tokens = GeneratedTokens()
         self._waiting: dict[int, Packed] = {}  # arrivals by serial
         self._running: dict[int, DrawnBatch] = {}  # by number
         self._running_omitted: dict[int, Packed] = {}
-        self._sent: list[DrawnBatch] = []
-        self._done: list[DrawnBatch] = []  # already taken
-        self._executed: list[DrawnBatch] = []
-        self._refusals: list[tuple[Any, Packed | None]] = []
-        self._budget = DeliveryBudget(limited)
+        self._budget = DeliveryBudget()
         self._taken = Counts()
         self.reconfigure(config)
 
@@ -153,9 +148,9 @@ class BatchTracker:
     @property
     def quiet(self) -> bool:
         """True if nothing is new and no request waits or is being executed."""
-        received, changed = self._received, self._depth.changes or self._counters.lanes
-        new = received or changed or self._sent or self._done or self._refusals or self.counts != self._taken
-        return not (new or self._waiting or self._running or self._running_omitted)
+        new = self._new
+        changed = self._received or self._depth.changes or new.counters.lanes or new.sent or new.done or new.refused
+        return not (changed or self.counts != self._taken or self._waiting or self._running or self._running_omitted)
 
     def receive(self, packed: Packed) -> None:
         """Follow a packed event of any model, at the latest in `catch_up`; those of others are ignored."""
@@ -186,43 +181,32 @@ class BatchTracker:
     def take_changes(self, now_ns: int) -> Delta:
         """Return the changes since the last call."""
         self.catch_up()
-        counters, self._counters = self._counters, self._new_counters()
-        for refusal, _ in self._refusals:
-            counters.add_refusal(refusal.time_ns)
-        depths = self._depth.take_changes(now_ns, counters)
-        exact_ns = self._exact_until(now_ns, depths)
-        sent = [batch for batch in self._sent if batch.sent[TIME] <= exact_ns]
-        for batch in sent:
+        changes, self._new = self._new, Delta(self._make_counters())
+        for refusal, _ in changes.refused:
+            changes.counters.add_refusal(refusal.time_ns)
+        changes.now_ns = now_ns
+        changes.counts = self._taken = replace(self.counts)
+        changes.depth, changes.depths = self._depth.now, self._depth.take_changes(now_ns, changes.counters)
+        exact_ns = changes.exact_ns = self._exact_until(changes)
+        changes.depths[1:] = [change for change in changes.depths[1:] if change[0] <= exact_ns]
+        changes.sent = [batch for batch in changes.sent if batch.sent[TIME] <= exact_ns]
+        for batch in changes.sent:
             batch.taken = True
-        running = [batch.sent for batch in self._running.values()] + list(self._running_omitted.values())
-        self._taken = replace(self.counts)
-        changes = Delta(
-            now_ns,
-            exact_ns,
-            self._taken,
-            counters,
-            self._depth.now,
-            [depths[0], *[change for change in depths[1:] if change[0] <= exact_ns]],
-            sent,
-            self._done,
-            self._executed,
-            [refusal for refusal in self._refusals if refusal[0].time_ns <= exact_ns],
-            list(islice(self._waiting.values(), MOST_PENDING)),
-            running,
-            self._live_sequences(),
-            [*self._instances],
-        )
-        self._sent, self._done, self._executed, self._refusals = [], [], [], []
+        changes.refused = [refusal for refusal in changes.refused if refusal[0].time_ns <= exact_ns]
+        changes.pending = list(islice(self._waiting.values(), MOST_PENDING))
+        changes.running = [batch.sent for batch in self._running.values()] + list(self._running_omitted.values())
+        changes.sequences = self._live_sequences()
+        changes.instances = [*self._instances]
         return changes
 
-    def _exact_until(self, now_ns: int, depths: list[tuple[int, int]]) -> int:
+    def _exact_until(self, changes: Delta) -> int:
         """Return the time until which everything is sent; add the budget of the next delivery."""
         omitted_ns = self._budget.refill()
-        bounds = [now_ns] if omitted_ns is None else [now_ns, omitted_ns - 1]
-        if self._limited and len(depths) > MOST_CHANGES + 1:  # the first one is that of the last delivery
-            bounds.append(depths[MOST_CHANGES + 1][0] - 1)
-        if self._limited and len(self._refusals) > MOST_PENDING:
-            bounds.append(self._refusals[MOST_PENDING][0].time_ns - 1)
+        bounds = [changes.now_ns] if omitted_ns is None else [changes.now_ns, omitted_ns - 1]
+        if self._limited and len(changes.depths) > MOST_CHANGES + 1:  # the first one is that of the last delivery
+            bounds.append(changes.depths[MOST_CHANGES + 1][0] - 1)
+        if self._limited and len(changes.refused) > MOST_PENDING:
+            bounds.append(changes.refused[MOST_PENDING][0].time_ns - 1)
         return min(bounds)
 
     def _live_sequences(self) -> set[int | str]:
@@ -236,7 +220,7 @@ class BatchTracker:
     def _request_arrived(self, packed: Packed) -> None:
         self.counts.requests += 1
         self._waiting[packed[SERIAL]] = packed if self._iterative is None else self._iterative.arrived(packed)
-        self._depth.change(packed[TIME], 1, self._counters)
+        self._depth.change(packed[TIME], 1, self._new.counters)
 
     def _request_refused(self, packed: Packed) -> None:
         event: Any = unpack(packed)
@@ -244,10 +228,10 @@ class BatchTracker:
         arrived = self._waiting.pop(event.serial, None)
         if arrived is not None or (self._earlier and event.counted_as):
             self._earlier -= arrived is None
-            self._depth.change(event.time_ns, -1, self._counters)
+            self._depth.change(event.time_ns, -1, self._new.counters)
         elif not event.counted_as and not (self._iterative and self._iterative.is_known(event.serial)):
             self.counts.requests += 1  # it was refused before it could wait
-        self._refusals.append((event, arrived))
+        self._new.refused.append((event, arrived))
 
     def _batch_sent(self, packed: Packed) -> None:
         counts, members, instance, time_ns = self.counts, members_of(packed), packed[INSTANCE], packed[TIME]
@@ -266,23 +250,23 @@ class BatchTracker:
             self._earlier -= before
             counts.nulls += nulls
             left -= nulls + again + unseen - before
-        self._depth.change(time_ns, -left, self._counters)
+        self._depth.change(time_ns, -left, self._new.counters)
         arrived_ns = [arrived[TIME] for arrived in arrivals if arrived is not None]
         if arrived_ns:
-            self._counters.add_wait(time_ns, time_ns - min(arrived_ns))
+            self._new.counters.add_wait(time_ns, time_ns - min(arrived_ns))
         if self._iterative is not None:
             arrivals = self._iterative.steps(packed, members, arrivals)
-        is_drawn = self._budget.covers(time_ns, len(arrivals))
+        is_drawn = not self._limited or self._budget.covers(time_ns, len(arrivals))
         if is_drawn or self._stateful:  # the slots of all batches are followed
             batch = self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
             if is_drawn:
-                self._sent.append(batch)
+                self._new.sent.append(batch)
         else:
             self._running_omitted[packed[NUMBER]] = packed
 
     def _batch_executed(self, packed: Packed) -> None:
         self.counts.failed += failures_of(packed)
-        self._counters.add_execution(packed[INSTANCE], packed[EXEC_START], packed[EXEC_END], packed[SIZE])
+        self._new.counters.add_execution(packed[INSTANCE], packed[EXEC_START], packed[EXEC_END], packed[SIZE])
         if self._running_omitted.pop(packed[NUMBER], None) is not None:
             return
         batch = self._running.pop(packed[NUMBER], None)
@@ -293,9 +277,9 @@ class BatchTracker:
             batch.generated = self._tokens.take_tokens(serials, packed[EXEC_END])
         batch.executed = packed
         if batch.taken:
-            self._done.append(batch)
+            self._new.done.append(batch)
         if self._stateful:
-            self._executed.append(batch)
+            self._new.executed.append(batch)
 
     def _response_sent(self, packed: Packed) -> None:
         if not self._stateful:
@@ -323,29 +307,21 @@ _FOLLOW: Mapping[str, Callable[[BatchTracker, Packed], None]] = {
 class DeliveryBudget:
     """The number of batches and requests that the next delivery may contain; unused parts are carried over.
 
-    Parameters
-    ----------
-    limited : bool
-        Whether there is a limit.
-
     Examples
     --------
-    >>> budget = DeliveryBudget(limited=True)
+    >>> budget = DeliveryBudget()
     >>> [budget.covers(time_ns, members=200) for time_ns in range(5)]
     [True, True, True, False, False]
     >>> budget.refill()
     3
     """
 
-    def __init__(self, limited: bool) -> None:
-        self._limited = limited
+    def __init__(self) -> None:
         self._members, self._batches = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
         self._omitted_ns: int | None = None
 
     def covers(self, time_ns: int, members: int) -> bool:
         """Return whether a batch is sent: not if the budget is exceeded, nor after one that was not sent."""
-        if not self._limited:
-            return True
         if self._omitted_ns is not None:
             return False
         self._members -= members

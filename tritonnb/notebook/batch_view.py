@@ -6,6 +6,7 @@ Pausing, scrolling, zooming, stepping and saving happen in the browser, so they 
 from __future__ import annotations
 
 import html
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,9 +20,9 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
+from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.comparison import Comparison
@@ -60,23 +61,12 @@ def view(recording: Recording) -> BatchView:
 
 
 def _new_view(recording: Recording) -> BatchView:
-    selected = of_one_model(recording)
-    return BatchView(recorded_history(selected), selected)
-
-
-def of_one_model(recording: Recording) -> Recording:
-    """Return the part of a recording that concerns its model.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the recording has no model or several.
-    """
     models = sorted({event.model for event in recording.events if isinstance(event, RequestArrived | BatchSent)})
     if len(models) != 1:
         got = f"{', '.join(models)}; select one with rec.for_model()" if models else "none"
         raise InvalidArgumentError(f"batch view: expected a recording of one model, got {got}")
-    return recording.for_model(models[0])
+    selected = recording.for_model(models[0])
+    return BatchView(recorded_history(selected), selected)
 
 
 class BatchView(StaticFallback, anywidget.AnyWidget):
@@ -91,7 +81,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     moment : dict
         The time span that is shown, to link views in the browser.
     blame : dict
-        The causes of the latency of the request that was selected last: see `describe_blame`.
+        The causes of the latency of the request that was selected last: see `answer_request`.
     ghost : dict
         The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     notice : str
@@ -121,7 +111,6 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         self._blaming = LatestOnlyWorker("tritonnb blame")
         super().__init__(history=history, **traits)
         self.on_msg(_on_blame)
-        self.add_class(LIVE)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of '{self.history['meta']['model']}'>"
@@ -138,10 +127,6 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         figure: str = recording.plot.svg(self._figure(recording))
         return figure
 
-    def last_state(self) -> str:
-        """Return the static figure with its description as HTML."""
-        return self.last_data()["text/html"]
-
     def last_data(self) -> dict[str, str]:
         """Return the static figure with its description by MIME type."""
         recording = self.recording()
@@ -155,9 +140,6 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         """Return False: a recording does not change."""
         return False
 
-    def _show_blame(self, report: Json) -> None:
-        self.blame = report
-
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.slot_occupancy else "timeline"
 
@@ -166,7 +148,7 @@ def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
     """Split the latency of a request that the user selected, without blocking the main thread."""
     if "blame" in content:
         batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
-        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, view._show_blame))
+        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, partial(setattr, view, "blame")))
 
 
 def compare(comparison: Comparison) -> ComparisonView:
@@ -210,10 +192,6 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self._comparison)
-
-    def last_state(self) -> str:
-        """Return the table and both timelines as HTML."""
-        return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
         """Return the table and both timelines by MIME type."""

@@ -10,46 +10,31 @@ from collections.abc import Callable
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
-from tritonnb.recording.blame import Blame
 from tritonnb.recording.recording import Recording
 
-#: What the panel shows: see `describe_blame`.
-Report = Json
 
-
-def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
-    """Describe a request for the panel.
+def answer_request(rec: Recording | None, batch: int, label: str, show: Callable[[Json], None]) -> None:
+    """Split the latency of the request that a user selected, and show it, first without and then with remedies.
 
     Parameters
     ----------
-    blame : Blame
-    with_remedies : bool
-        As for `Blame.rows`.
-
-    Returns
-    -------
-    dict
-        ``batch``, ``request`` and ``title`` identify the request; ``parts`` are the rows.
+    rec : Recording or None
+    batch : int
+    label : str
+    show : callable
+        Gets a dict: ``batch`` and ``request`` identify the request; it has a ``title`` and ``parts``, the rows of
+        `Blame.rows`, or an ``error``.
     """
-    return {
-        "batch": blame.request.batch,
-        "request": blame.request.label,
-        "title": blame.title,
-        "parts": [list(row) for row in blame.rows(with_remedies=with_remedies)],
-    }
-
-
-def answer_request(rec: Recording | None, batch: int, label: str, show: Callable[[Report], None]) -> None:
-    """Split the latency of the request that a user selected, and show it, first without and then with remedies."""
-    name: Report = {"batch": batch, "request": label}
-    matches = [request for request in rec.requests if request.batch == batch] if rec else []
-    request = next((request for request in matches if request.label == label), None)
+    report: Json = {"batch": batch, "request": label}
+    requests = () if rec is None else rec.requests
+    request = next((request for request in requests if request.batch == batch and request.label == label), None)
     if rec is None or request is None:
-        show(name | {"error": f"Request {label} is not in the events that are kept any more, or has not ended."})
+        show(report | {"error": f"Request {label} is not in the events that are kept any more, or has not ended."})
         return
     try:
         blame = rec.blame(request)
-        show(describe_blame(blame, with_remedies=False))
-        show(describe_blame(blame, with_remedies=True))
+        for with_remedies in (False, True):
+            rows = blame.rows(with_remedies=with_remedies)
+            show({**report, "title": blame.title, "parts": [list(row) for row in rows]})
     except TritonError as error:
-        show(name | {"error": error.message})
+        show(report | {"error": error.message})

@@ -24,12 +24,10 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
-from tritonnb.notebook.config_form import set_field
-from tritonnb.notebook.config_report import ServedConfig
+from tritonnb.notebook.config_report import ServedConfig, set_field
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.static_fallback import StaticFallback
+from tritonnb.notebook.views import StaticFallback, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -49,9 +47,6 @@ _APPLIED = {
 _COMPLETED = "Nothing to apply: without a batcher in the text, the model or its backend enables dynamic_batching."
 _FAILED = "The model failed to load and is not served: correct its configuration and apply it."
 _UNLOADED = "The model has been unloaded: this is its last configuration. Load the model again to apply another one."
-
-#: The open editors.
-open_editors: OpenViews[ConfigEditor] = OpenViews()
 
 
 def edit_config(model: ModelHandle) -> ConfigEditor:
@@ -74,12 +69,7 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     ...     editor.apply()
     'in place'
     """
-    server = model.server
-    return open_editors.open(
-        server,
-        model.name,
-        lambda: ConfigEditor(model, server.call(server.engine.reconfiguration.config_path, model.name)),
-    )
+    return open_view(ConfigEditor, model.server, model.name, lambda: ConfigEditor(model))
 
 
 class ConfigEditor(StaticFallback, anywidget.AnyWidget):
@@ -87,9 +77,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
 
     Parameters
     ----------
-    model : ModelHandle
-    path : pathlib.Path or None
-        Its *config.pbtxt*, which need not exist; None if the model does not come from a repository.
+    model : Model
 
     Attributes
     ----------
@@ -134,8 +122,11 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     schema = traitlets.Dict().tag(sync=True)
     preview = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: Model, path: Path | None) -> None:
+    def __init__(self, model: Model) -> None:
         self._handle: Model | None = model
+        path: Path | None = None  # of its config.pbtxt, which need not exist, if it is from a repository of this server
+        if isinstance(model, ModelHandle):
+            path = model.server.call(model.server.engine.reconfiguration.config_path, model.name)
         self._served = ServedConfig(model, path)
         self._not_saved: str | None = None
         self._error = ""  # of the last action that failed
@@ -268,7 +259,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._drafts.close()
         handle, self._handle = self._handle, None
         if handle is not None:
-            open_editors.remove(handle.server, self)
+            forget_view(handle.server, self)
 
     def _check(self) -> None:
         text = self.text
@@ -316,15 +307,15 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
             config.text = text
             effect: str = config.apply()
         except TritonError as error:
-            self._served.rejected(text, error.message)
+            self._served.failure = text, error.message
             self.report = self._report(self.text)
             raise
         finally:
             self.status = {**self.status, "busy": ""}
         self._served.applied(model, text)
         self.report = self._report(self.text)
-        running = self._served.config
-        added = effect == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(running)
+        scheduling = config.WhichOneof("scheduling_choice")
+        added = effect == "unchanged" and scheduling != self._served.config.WhichOneof("scheduling_choice")
         self._show_outcome("good", _COMPLETED if added else _APPLIED[effect])
         return effect
 
@@ -376,10 +367,6 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         if self._handle is None:
             raise RuntimeError("the editor is closed")
         return self._handle
-
-
-def _scheduling(config: Any) -> Any:
-    return None if config is None else config.WhichOneof("scheduling_choice")
 
 
 def _on_message(editor: ConfigEditor, content: Json, buffers: Any) -> None:

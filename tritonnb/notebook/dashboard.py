@@ -22,14 +22,13 @@ import traitlets
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
-from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
+from tritonnb.notebook.config_editor import ConfigEditor, edit_config
 from tritonnb.notebook.ensemble_view import Graph
 from tritonnb.notebook.html_reprs import model_card, server_card, server_title
-from tritonnb.notebook.live_batch_view import LiveBatchView, open_batch_views, open_live_view
-from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.live_batch_view import LiveBatchView, open_live_view
 from tritonnb.notebook.server_monitor import ServerMonitor
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
-from tritonnb.notebook.traffic import Traffic, open_panels, open_traffic
+from tritonnb.notebook.traffic import Traffic, open_traffic
+from tritonnb.notebook.views import StaticFallback, find_view, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -39,9 +38,6 @@ _POLL_S, _END_S = 0.25, 5.0
 #: The share of time that may be spent on the picture for notebooks without a kernel.
 _PICTURE_SHARE = 0.01
 W = TypeVar("W", ConfigEditor, LiveBatchView, Traffic)
-
-#: The open dashboards, by server and the model with which they were opened.
-open_dashboards: OpenViews[Dashboard] = OpenViews()
 
 
 @with_short_traceback
@@ -71,7 +67,7 @@ def open_dashboard(server: Server, model: str | None = None) -> Dashboard:
     """
     if model is not None:
         _ = server[model]
-    dashboard = open_dashboards.open(server, model, lambda: Dashboard(server, model))
+    dashboard = open_view(Dashboard, server, model, lambda: Dashboard(server, model))
     if model is not None:
         dashboard.show(model)
     return dashboard
@@ -125,10 +121,10 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._body = widgets.HBox([self._models, self._main]).add_class("tnb-body")
         self._worker = Worker("tritonnb dashboard", self._run, self._refresh, _POLL_S)
         super().__init__([self._title, self._body])
-        self.add_class(LIVE).add_class("tnb-dashboard")
+        self.add_class("tnb-dashboard")
         try:
             self._monitor.update()
-            self._refresh_models()
+            self._models.models = self._monitor.models()
             self._models.selected = model or next(iter(self._names), "")
             self._open_selected()
             self._show_counters()
@@ -149,11 +145,9 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def close(self) -> None:
         """Close the dashboard; the server and its models are not affected."""
-        open_dashboards.remove(self._server, self)
+        forget_view(self._server, self)
         self._worker.close()
-        if self._server.alive:
-            with contextlib.suppress(TritonError, RuntimeError):  # it stops in the meantime
-                self._monitor.close()
+        self._monitor.close()
         self._close_view()
         parts = (self._title, self._card, self._statistics, self._models, self._tiles, self._charts, self._graph)
         for widget in (*self._own, *parts, self._tabs, self._live, self._configuration, self._main, self._body):
@@ -198,7 +192,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def _show_stopped(self) -> None:
         self._worker.stop()
-        open_dashboards.remove(self._server, self)
+        forget_view(self._server, self)
         if self._view is not None:
             self._view.ended.wait(_END_S)  # it takes its last events
         self._draw_picture()
@@ -208,7 +202,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def _refresh(self) -> None:
         is_over = self._monitor.update()
-        self._refresh_models()
+        self._models.models = self._monitor.models()
         names = self._names
         if self._models.selected not in names:
             self._models.selected = next(iter(names), "")
@@ -223,9 +217,6 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             if time.monotonic() > self._picture_after_s and self._monitor.is_idle(model.name):
                 self._draw_picture()
         self.keep_last_state()
-
-    def _refresh_models(self) -> None:
-        self._models.models = self._monitor.models()
 
     def _show_counters(self) -> None:
         self._title.value = server_title(self._server)
@@ -261,7 +252,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         if self._model is None or self._model.name != name:
             model = self._model = self._server[name]
             self._statistics.value = model_card(model)
-            self._editor = self._open_part(open_editors, edit_config)
+            self._editor = self._open_part(ConfigEditor, edit_config)
             self._configuration.children = (self._editor,)
             self._show_live()
             self.keep_last_state(at_once=True)
@@ -279,20 +270,20 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._live.children = (self._statistics,)
             return
         picture: widgets.Widget
-        traffic = self._open_part(open_panels, open_traffic)
+        traffic = self._open_part(Traffic, open_traffic)
         if model.config.HasField("ensemble_scheduling"):  # an ensemble itself has no batches
             picture = self._graph
             self._graph.graph = self._monitor.graph(model.name)
         else:
-            picture = self._view = self._open_part(open_batch_views, open_live_view)
+            picture = self._view = self._open_part(LiveBatchView, open_live_view)
         self._show_activity(model)
         self._live.children = (traffic, picture, self._charts)
         self._served = True  # last: if the model is not available yet, the next poll tries again
 
-    def _open_part(self, registry: OpenViews[W], open_one: Callable[[ModelHandle], W]) -> W:
+    def _open_part(self, kind: type[W], open_one: Callable[[ModelHandle], W]) -> W:
         """Open a widget of the model; the dashboard closes those that it opened itself."""
         assert self._model is not None
-        shared = registry.find(self._server, self._model.name) is not None
+        shared = find_view(kind, self._server, self._model.name) is not None
         widget = open_one(self._model)
         if not shared:
             self._own.append(widget)

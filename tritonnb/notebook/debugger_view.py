@@ -18,9 +18,9 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC
 from tritonnb.recording.debugger import QUANTITIES, Debugger
 
@@ -79,11 +79,9 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
-        self._begin_ns = debugger.begin_ns
         self.panel = DebuggerPanel()
         self.picture = BatchView(self._history())
         super().__init__([self.panel, self.picture])
-        self.add_class(LIVE)
         self._outputs = 0
         self._show_state("")
         self.panel.on_msg(lambda panel, content, buffers: self.perform(content))
@@ -109,7 +107,9 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             "remove": lambda: debugger.remove_breakpoint(condition),
         }
         if content.get("action") in ("shown", "removed"):
-            self._count_outputs(1 if content["action"] == "shown" else -1)
+            self._outputs += 1 if content["action"] == "shown" else -1
+            if not self._outputs:  # the last output that shows it was removed, as when its cell runs again
+                self.close()
         if content.get("action") not in actions:
             return
         try:
@@ -123,12 +123,6 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         super().close()
         for widget in (self.panel, self.picture):
             widget.close()
-
-    def _count_outputs(self, difference: int) -> None:
-        """Close the widget when the last output that shows it is removed, as when its cell runs again."""
-        self._outputs += difference
-        if not self._outputs:
-            self.close()
 
     def last_state(self) -> str:
         """Return the event and the rules as HTML."""
@@ -161,19 +155,19 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Return the past events, for the picture."""
         debugger = self._debugger
         event = debugger.event
-        now_ns = self._begin_ns if event is None else event.time_ns
+        now_ns = debugger.begin_ns if event is None else event.time_ns
         events = debugger.events[: debugger.position][-_MOST_EVENTS:]
-        session = ViewSession(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, limited=False)
+        session = ViewSession(debugger.model, debugger.config, debugger.begin_ns, keep=_MOST_EVENTS, limited=False)
         session.meta["simulated"] = debugger.simulated
         session.tracker.fold(map(pack, events))
         session.flush(now_ns)
-        return {**session.history(now_ns), "reset": True, "position": debugger.position}
+        return {**session.history(), "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
         """Return the time span of the picture: the latest events, and some room for the next ones."""
         debugger = self._debugger
-        now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - self._begin_ns) / 1e6
+        now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - debugger.begin_ns) / 1e6
         first = debugger.events[max(0, debugger.position - _SHOWN_EVENTS)]
-        from_ms = (first.time_ns - self._begin_ns) / 1e6
+        from_ms = (first.time_ns - debugger.begin_ns) / 1e6
         span_ms = max((now_ms - from_ms) / (1 - _SHARE_OF_FUTURE), 1 / TICKS * 100, 10.0)
         return {"from": from_ms, "span": span_ms, "cursor": now_ms}

@@ -16,8 +16,9 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.live_batch_view import open_batch_views
+from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import MODEL
+from tritonnb.notebook.views import find_view
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.draft_replay import DraftReplay, replay_draft
 from tritonnb.recording.recording import Recording
@@ -58,10 +59,6 @@ class DraftPreview:
         if self._draft is not None:
             self._jobs.submit(self._replay)
 
-    def settle(self) -> None:
-        """Wait until the preview is up to date."""
-        self._jobs.join()
-
     def close(self) -> None:
         """Remove the ghost, and release the server."""
         self._draft = None
@@ -74,7 +71,9 @@ class DraftPreview:
         if draft is None or model is None:
             return
         with suppress(TritonError, RuntimeError):  # model unloaded, server stopped or editor closed in the meantime
-            events = self._recent(model)
+            stream = model.server.engine.stream
+            recent: list[Packed] = model.server.call(lambda: list(stream.recent))
+            events = [event for event in recent if event[MODEL] == model.name][-_MOST_EVENTS:]
             newest = events[-1] if events else None
             if newest is self._newest and newest is not None:
                 return
@@ -87,13 +86,6 @@ class DraftPreview:
                 self._show(model, {"text": replay.verdict(), "figures": replay.figures()}, replay)
             self._newest = newest
 
-    @staticmethod
-    def _recent(model: ModelHandle) -> list[Packed]:
-        """Return the latest events of the model."""
-        stream = model.server.engine.stream
-        packed: list[Packed] = model.server.call(lambda: list(stream.recent))
-        return [event for event in packed if event[MODEL] == model.name][-_MOST_EVENTS:]
-
     def _clear(self) -> None:
         if self._model is not None:
             self._show(self._model, {}, None)
@@ -103,7 +95,7 @@ class DraftPreview:
             return
         if self._editor.preview != preview:
             self._editor.preview = preview
-        view = open_batch_views.find(model.server, model.name)
+        view = find_view(LiveBatchView, model.server, model.name)
         if view is not None:
             view.show_ghost(preview.get("text", ""), [] if replay is None else _boxes(replay))
 

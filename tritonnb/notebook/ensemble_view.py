@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import anywidget
 import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.json_types import Json
-from tritonnb.notebook.polled_view import PolledView
 from tritonnb.notebook.server_monitor import ServerMonitor
+from tritonnb.notebook.views import PolledView
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.server.model_handle import ModelHandle
 
@@ -56,10 +56,6 @@ class EnsembleView(PolledView):
         """Return the graph in words as HTML."""
         return f"<p>{html.escape(self._graph.graph['description'])}</p>"
 
-    def parts(self) -> Sequence[widgets.Widget]:
-        """Return the status and the graph; the views of steps are those of `ModelHandle.watch`."""
-        return [self.status, self._graph]
-
     def close(self) -> None:
         """Stop reading, and close the view."""
         super().close()
@@ -68,4 +64,4 @@ class EnsembleView(PolledView):
     def _show_step(self, name: str) -> None:
         steps: list[Json] = self._graph.graph["nodes"]
         if any(node["label"] == name and node["step"] >= 0 for node in steps):
-            self.children = (self.status, self._graph, self._model.server[name].watch())
+            self.children = (self.status, self._graph, self._model.server[name].watch())  # it stays open

@@ -93,7 +93,7 @@ def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsE
     """Return the tensors, scheduler and statistics of a model that is served, as HTML."""
     batched = " (first dimension: the rows of the batch)" if config.max_batch_size else ""
     rows = [
-        [kind, tensor["name"], tensor["datatype"], " × ".join(_dimension(dim) for dim in tensor["shape"])]
+        [kind, tensor["name"], tensor["datatype"], " × ".join(map(_dimension, tensor["shape"]))]
         for kind, key in (("input", "inputs"), ("output", "outputs"))
         for tensor in metadata[key]
     ]
@@ -125,17 +125,16 @@ def statistics_card(stats: Mapping[str, Any]) -> str:
     totals = [sum(parts) for parts in means]
     settled = [total for total, count in zip(totals, counts, strict=True) if count >= SETTLED]
     longest = max(settled or totals, default=0.0)
-    rows = []
-    for entry, parts, total, count in zip(entries, means, totals, counts, strict=True):
-        rows.append(
-            [
-                entry["batch_size"],
-                count,
-                *(f"{part:.2f}" for part in parts),
-                f"{total / entry['batch_size']:.3f}" if entry["batch_size"] else "",
-                Html(_bar(parts, longest, hollow=count < SETTLED)),
-            ]
-        )
+    rows = [
+        [
+            entry["batch_size"],
+            count,
+            *(f"{part:.2f}" for part in parts),
+            f"{total / entry['batch_size']:.3f}" if entry["batch_size"] else "",
+            Html(_bar(parts, longest, hollow=count < SETTLED)),
+        ]
+        for entry, parts, total, count in zip(entries, means, totals, counts, strict=True)
+    ]
     named = zip(_PART_NAMES, PARTS.values(), strict=True)
     legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for name, colour in named)
     titles = ("batch size (rows)", "executions", "input ms", "compute ms", "output ms", "ms per row", Html(legend))

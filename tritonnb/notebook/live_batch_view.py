@@ -19,13 +19,13 @@ from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChan
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.activity import EventQueue, ServerActivity
+from tritonnb.notebook.activity import ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
-from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.views import forget_view, open_view
 from tritonnb.profile.load import load
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
@@ -44,9 +44,6 @@ _RECENT = 2000
 _FEW, _FEW_RATE = 20, 40.0
 #: The share of time that may be spent on static figures for notebooks without a kernel.
 _FIGURE_SHARE = 0.01
-
-#: The open live views.
-open_batch_views: OpenViews[LiveBatchView] = OpenViews()
 
 
 def watch(model: ModelHandle) -> LiveBatchView | EnsembleView:
@@ -73,7 +70,7 @@ def watch(model: ModelHandle) -> LiveBatchView | EnsembleView:
 
 def open_live_view(model: ModelHandle) -> LiveBatchView:
     """Return the live view of a model that is no ensemble."""
-    return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
+    return open_view(LiveBatchView, model.server, model.name, lambda: LiveBatchView(model))
 
 
 class LiveBatchView(BatchView):
@@ -114,7 +111,7 @@ class LiveBatchView(BatchView):
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self._was_displayed = False
         self.ended = threading.Event()
-        super().__init__(self._session.history(self._session.now_ns), live=True)
+        super().__init__(self._session.history(), live=True)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         self._exits = False
@@ -143,7 +140,7 @@ class LiveBatchView(BatchView):
         boxes : list of tuple
             Instance, begin and end (monotonic clock, ns), and rows of each batch.
         """
-        ticks = self._session.ticks
+        ticks = self._session.encoder.ticks
         encoded = [[instance, ticks(begin_ns), ticks(end_ns), rows] for instance, begin_ns, end_ns, rows in boxes]
         ghost = {"text": text, "boxes": encoded} if text else {}
         if ghost != self.ghost:
@@ -191,7 +188,7 @@ class LiveBatchView(BatchView):
 
     def _begin(self) -> ViewSession:
         """Follow the model from the events on that the server remembers."""
-        meanwhile = EventQueue()
+        meanwhile: list[Packed] = []
         config, depth, history = self._server.call(self._attach, meanwhile.append)
         events = [packed for packed in history if packed[MODEL] == self._name]
         if not history.complete:
@@ -212,10 +209,10 @@ class LiveBatchView(BatchView):
         engine.stream.attach(sink)
         return engine.configs()[self._name], depth, engine.stream.recent.copy()
 
-    def _take_over(self, tracker: BatchTracker, meanwhile: EventQueue) -> None:
+    def _take_over(self, tracker: BatchTracker, meanwhile: list[Packed]) -> None:
         stream = self._server.engine.stream
         stream.detach(meanwhile.append)
-        for packed in meanwhile.take_events():
+        for packed in meanwhile:
             tracker.receive(packed)
         stream.attach(tracker.receive)
 
@@ -321,7 +318,7 @@ class LiveBatchView(BatchView):
 
     def _save_history(self, slots: Json | None = None) -> None:
         with self._encoding:
-            history = self._session.history(self._session.now_ns)
+            history = self._session.history()
         self.history = history if slots is None else {**history, "slot_state": slots}
 
     def _finish(self) -> None:
@@ -336,7 +333,7 @@ class LiveBatchView(BatchView):
             self.live = False
             self.keep_last_state(at_once=True)
         self._activity.close()
-        open_batch_views.remove(self._server, self)
+        forget_view(self._server, self)
         atexit.unregister(self._stop_at_exit)
         self.ended.set()
 

@@ -1,28 +1,35 @@
-"""``remote["dense"].watch()``: batches from traces, or differences of the statistics, of a model on another server."""
+"""Views of another server: a model's batches or statistics, its configuration, and the replicas of a deployment."""
 
 from __future__ import annotations
 
 import html
 import time
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import reduce
+from typing import Any, cast
 
 import ipywidgets as widgets
 
+from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.html_reprs import activity_cells, statistics_card
-from tritonnb.notebook.polled_view import PolledView
+from tritonnb.notebook.config_editor import ConfigEditor
+from tritonnb.notebook.html_reprs import activity_cells, remote_card, statistics_card
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.views import PolledView, open_view
 from tritonnb.recording.recording import Recording
+from tritonnb.remote.connection import Remote
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.live_events import LiveEvents
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
+from tritonnb.scale.merge import add_entries
 from tritonnb.telemetry.statistics_entry import difference
 
 #: What is traced while a view is open: a limited number of requests, so that a killed process leaves nothing on.
@@ -31,6 +38,8 @@ _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(
 _RENEWAL_S = 10.0
 #: Intervals of the statistics that are shown.
 _INTERVALS = 10
+#: Sequences that are named for each replica and model; the others are counted.
+_NAMED = 12
 _TITLES = ("from", "requests/s", "mean batch (rows)", "batches (rows×count)", "queue (ms)", "compute (ms)")
 
 
@@ -130,11 +139,12 @@ class RemoteBatchView(PolledView):
         self._session.tracker.fold(map(pack, events))
         delivery = self._session.flush(now_ns)
         if self.batches is None:  # its first picture shows the time span of the first batches
-            self.batches = BatchView(self._session.history(now_ns), self.recording())
-            self.children = [self.status, self.batches]
+            self.batches = BatchView(self._session.history(), self.recording())
+            self._parts.append(self.batches)
+            self.children = self._parts
         else:
             self.batches.send(delivery)
-            self.batches.history = self._session.history(now_ns)
+            self.batches.history = self._session.history()
 
     def close(self) -> None:
         """Stop following the model, restore its trace settings, and close the view.
@@ -214,3 +224,152 @@ def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:
         f"{parts['queue']['ns'] / count / 1e6:.2f}" if count else "–",
         f"{compute_ns / count / 1e6:.2f}" if count else "–",
     ]
+
+
+@with_short_traceback
+def dashboard(remote: Remote) -> ReplicasView:
+    """Open the replicas of a deployment: requests, queues and batch sizes of each, and where sequences live.
+
+    Returns
+    -------
+    ReplicasView
+        A widget, which is updated every second; `close` ends it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the server is not a deployment, or the connection is over gRPC.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> tnb.scale("model_repository", replicas=2).connect().dashboard()  # doctest: +SKIP
+    """
+    remote.require_open()
+    return ReplicasView(remote)
+
+
+class ReplicasView(PolledView):
+    """The replicas of a deployment, read every second.
+
+    Attributes
+    ----------
+    status, replicas, sequences, models : ipywidgets.HTML
+        What is shown, and where from; a row for each replica; a row for each replica and model with live sequences;
+        the models of the deployment when the view was opened.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._totals: dict[str, Json] = {}  # over the models of each replica
+        self._read_s = time.monotonic()
+        self.status, self.replicas, self.sequences = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        remote.replicas()  # raises an error if the server is not a deployment
+        self.models = widgets.HTML(remote_card(remote))
+        parts = {"Replicas": self.replicas, "Sequences": self.sequences, "Models": self.models}
+        tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)
+        for part in parts.values():
+            part.add_class("jp-RenderedHTMLCommon")
+        self.refresh()
+        super().__init__(f"tritonnb replicas {remote.url}", self.status, [tabs])
+        self._parts += parts.values()
+
+    def refresh(self) -> None:
+        """Read the state of the replicas; the view does so every second."""
+        replicas, statistics, now = self._remote.replicas(), self._remote.replica_stats(), time.monotonic()
+        seconds, self._read_s = now - self._read_s, now
+        totals = {name: reduce(add_entries, entries, Json()) for name, entries in statistics.items() if entries}
+        live = sum(len(replica["sequences"]) for replica in replicas)
+        self.status.value = (
+            f"<b>{html.escape(self._remote.url)}</b>: {len(replicas)} replicas, {live} live sequences. "
+            f"Requests per second and batches are those of the last {seconds:.0f} s."
+        )
+        rows = [self._row(replica, totals.get(str(replica["replica"])), seconds) for replica in replicas]
+        titles = ("replica", "group", "state", "requests/s", "in flight", "queued", "mean batch (rows)",
+                  "batches (rows×count)", "live sequences")  # fmt: skip
+        self.replicas.value = html_table(titles, rows)
+        self.sequences.value = _sequences_table(replicas)
+        self._totals = totals
+        self.keep_last_state()
+
+    def last_state(self) -> str:
+        """Return the displayed data as HTML."""
+        return f"<p>{self.status.value}</p>{self.replicas.value}{self.sequences.value}"
+
+    def _row(self, replica: Mapping[str, Any], total: Json | None, seconds: float) -> list[Any]:
+        name = str(replica["replica"])
+        cells = ["–"] * 3
+        if total is not None:
+            new = difference(total, self._totals.get(name, total))
+            if new["execution_count"] >= 0:  # else a model was loaded again
+                cells = activity_cells(new, seconds)
+        rate, *batches = cells
+        state = [name, replica["group"], replica["state"], rate, replica["in_flight"], replica["queued"]]
+        return [*state, *batches, len(replica["sequences"])]
+
+
+def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
+    rows = [row for replica in replicas for row in _placement(replica)]
+    return html_table(("replica", "model", "live", "correlation IDs"), rows) or "<p>No live sequences.</p>"
+
+
+def _placement(replica: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the live sequences of a replica: a row for each model."""
+    rows = []
+    for model in sorted({str(sequence["model"]) for sequence in replica["sequences"]}):
+        ids = [str(sequence["sequence_id"]) for sequence in replica["sequences"] if sequence["model"] == model]
+        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+        rows.append([replica["replica"], model, len(ids), ", ".join(ids[:_NAMED]) + more])
+    return rows
+
+
+@with_short_traceback
+def edit_remote_config(model: RemoteModelHandle) -> RemoteConfigEditor:
+    """Open a live editor of the configuration; what it applies is restored when it is closed.
+
+    Returns
+    -------
+    ConfigEditor
+        A widget. Every call returns the same widget until it is closed.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0, model_control_mode="explicit") as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     with tnb.connect(server.url) as remote:
+    ...         remote["double"].edit().close()
+    """
+    return open_view(RemoteConfigEditor, model.server, model.name, lambda: RemoteConfigEditor(model))
+
+
+class RemoteConfigEditor(ConfigEditor):
+    """A `ConfigEditor` of a model on another server.
+
+    It applies through the load API, and restores the original configuration when it is closed.
+    """
+
+    def close(self) -> None:
+        """Close the editor, and restore the configuration that the model had before.
+
+        Raises
+        ------
+        TritonError
+            If it could not be restored.
+        """
+        handle = self._handle
+        super().close()
+        if handle is not None and handle.server.alive:
+            cast(Remote, handle.server).changed_configs.restore(handle.name)
+
+    def __enter__(self) -> RemoteConfigEditor:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            with suppress(TritonError):
+                self.close()

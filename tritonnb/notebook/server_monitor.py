@@ -11,7 +11,7 @@ from dataclasses import asdict
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import describe_changes
-from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity, measures, measures_of
+from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity, measures
 from tritonnb.recording.ensemble_graph import StepGraph, ensemble_graph
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
@@ -89,13 +89,13 @@ class ServerMonitor:
         end = self._activity.end
         count = min(KEPT, end)
         config = self._configs.get(model, pb.ModelConfig())
-        columns = [measures_of([interval], config) for interval in self._activity.last(model, count)]
+        columns = [measures([interval], config) for interval in self._activity.last(model, count)]
         names = ("rate", "errors", "p50_ms", "p99_ms", "n", "busy")
         times = [self._activity.begin_s + number * INTERVAL_NS / 1e9 for number in range(end - count, end)]
         return {"time": times, **{name: [column[name] for column in columns] for name in names}}
 
     def recent(self, model: str) -> Json:
-        """Return the numbers of a model over the last seconds: see `measures_of`."""
+        """Return the numbers of a model over the last seconds: see `measures`."""
         return self._activity.recent(model, self._configs.get(model, pb.ModelConfig()))
 
     def periods(self, model: str) -> list[Json]:
@@ -112,10 +112,8 @@ class ServerMonitor:
         end = self._activity.end
         begin = -(-int((period["time"] - self._activity.begin_s) * 1e9) // INTERVAL_NS)
         count = min(KEPT, end - begin)
-        if count <= 0:
-            return {"n": 0, "rate": None, "errors": None, "p50_ms": None, "p99_ms": None}
-        numbers = measures_of(self._activity.last(model, count), self._configs[model])
-        return {name: numbers[name] for name in ("n", "rate", "errors", "p50_ms", "p99_ms")}
+        numbers = measures(self._activity.last(model, count), self._configs[model]) if count > 0 else {"n": 0}
+        return {name: numbers.get(name) for name in ("n", "rate", "errors", "p50_ms", "p99_ms")}
 
     def graph(self, ensemble: str) -> Json:
         """Return the graph of an ensemble with the queue depth and the mean times of each step."""
@@ -156,8 +154,8 @@ class ServerMonitor:
 
     def _model(self, name: str, state: str, failures: Mapping[str, str]) -> Json:
         intervals = self._activity.last(name, CURVE)
-        numbers = measures(intervals[-RECENT:], 1)
         config = self._configs.get(name)
+        numbers = measures(intervals[-RECENT:], config or pb.ModelConfig())
         return {
             "name": name,
             "state": "FAILED" if name in failures else state or "READY",

@@ -21,8 +21,7 @@ import traitlets
 from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.views import StaticFallback, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.profile.load import load
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
@@ -36,16 +35,13 @@ _UPDATE_S, _WINDOW_S = 0.2, 2.0
 _BINS = 32
 #: Responses from which on percentiles are shown.
 _ENOUGH = 20
-_OPEN, _CLOSED = "open loop", "closed loop"
+_OPEN = "open loop"
 _IDLE = "This panel sends no requests."
 
 _SETTINGS: dict[str, Any] = {
     "loop": _OPEN, "arrivals": "poisson", "rate": 200.0, "burst": 8, "clients": 8, "rows": 1,
     "sequence_length": SEQUENCE_LENGTH, "http": False, "shapes": {}, "revision": 0,
 }  # fmt: skip
-
-#: The open panels.
-open_panels: OpenViews[Traffic] = OpenViews()
 
 
 def open_traffic(model: Model, **options: Any) -> Traffic:
@@ -65,7 +61,7 @@ def open_traffic(model: Model, **options: Any) -> Traffic:
     ...         return X * 2
     ...     server["double"].traffic().close()
     """
-    panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
+    panel = open_view(Traffic, model.server, model.name, lambda: Traffic(model))
     shapes = options.pop("shapes", None)
     panel.options |= options
     if shapes:
@@ -122,7 +118,6 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.options: dict[str, Any] = {}
         self._handle = model
         self._used: dict[str, Any] | None = None  # the options of the running load
-        self._revision = 0  # of the settings that took effect
         self._following = threading.RLock()  # for `status`: messages of the browser may arrive on several threads
         config = model.running_config()
         self._sequences = config.HasField("sequence_batching")
@@ -137,7 +132,6 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
             },
             status={"outcome": _IDLE, "level": "", "revision": 0},
         )
-        self.add_class(LIVE)
         self.observe(self._follow_settings, ["sending", "settings"])
 
     def change(self, **settings: Any) -> None:
@@ -152,7 +146,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
 
     def close(self) -> None:
         """Stop the load and close the widget."""
-        open_panels.remove(self._handle.server, self)
+        forget_view(self._handle.server, self)
         if self.load is not None:
             self.load.stop()
         super().close()
@@ -172,8 +166,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
                 self._used = None
                 self.sending = False
                 self._show_outcome(f"Not sent: {error}", "error")
-            self._revision = self.settings["revision"]
-            self.status = {**self.status, "revision": self._revision}
+            self.status = {**self.status, "revision": self.settings["revision"]}
 
     def _switch(self, wanted: dict[str, Any] | None) -> None:
         if wanted == self._used:
@@ -181,13 +174,10 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         previous = self.load if self._used is not None else None
         self._used = wanted
         if wanted is not None:
-            self._start(wanted)
+            current = self.load = load(self._handle, **wanted)
+            threading.Thread(target=self._follow, args=(current,), name="tritonnb-traffic", daemon=True).start()
         if previous is not None:
             previous.stop()
-
-    def _start(self, options: dict[str, Any]) -> None:
-        current = self.load = load(self._handle, **options)
-        threading.Thread(target=self._follow, args=(current,), name="tritonnb-traffic", daemon=True).start()
 
     def _load_options(self) -> dict[str, Any]:
         settings = self.settings
@@ -208,7 +198,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         while not current.done and current is self.load:
             numbers = measure(current)
             with self._following:
-                self.status = {"outcome": "", "revision": self._revision, **numbers}
+                self.status = {"outcome": "", "revision": self.status["revision"], **numbers}
             self.keep_last_state()
             with suppress(Exception):  # `_outcome` shows the exception that ended the load
                 current.wait(_UPDATE_S)
@@ -221,7 +211,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.keep_last_state(at_once=True)
 
     def _show_outcome(self, outcome: str, level: str) -> None:
-        self.status = {"outcome": outcome, "level": level, "revision": self._revision}
+        self.status = {"outcome": outcome, "level": level, "revision": self.status["revision"]}
 
 
 def variable_inputs(config: pb.ModelConfig) -> list[dict[str, Any]]:

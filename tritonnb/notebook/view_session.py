@@ -85,6 +85,7 @@ class ViewSession:
     ----------
     tracker : BatchTracker
         What events are passed to.
+    encoder : ViewEncoder
     meta : dict
     """
 
@@ -108,7 +109,7 @@ class ViewSession:
         self._intervals = ModelIntervals(begin_ns, interval_ns, keep_intervals)
         self.tracker = BatchTracker(model, config, begin_ns, depth, limited, self._intervals.counters, recent)
         self._last = self.tracker.take_changes(begin_ns)
-        self._encoder = ViewEncoder(begin_ns, config.dynamic_batching.default_priority_level)
+        self.encoder = ViewEncoder(begin_ns, config.dynamic_batching.default_priority_level)
         self._limited = limited
         self._pause = pause
         self._stateful = config.HasField("sequence_batching")
@@ -130,10 +131,6 @@ class ViewSession:
         self._slots.update_configs({self.model: config})
         self.tracker.reconfigure(config)
         return True
-
-    def ticks(self, time_ns: int) -> int:
-        """Encode a time (monotonic clock, ns) as views get it."""
-        return self._encoder.ticks(time_ns)
 
     @property
     def now_ns(self) -> int:
@@ -159,7 +156,7 @@ class ViewSession:
             self._follow_slots(changes.executed, changes.counters)
         self._intervals.add(changes.counters)
         self._pause()
-        encoder = self._encoder
+        encoder = self.encoder
         queue_rows = self._queue_rows.assign(drawn_waits(changes.sent, changes.refused, changes.pending))
         self._pause()
         batches: list[Encoded] = []
@@ -178,7 +175,7 @@ class ViewSession:
         since, exact = encoder.ticks(before.now_ns), encoder.ticks(changes.exact_ns)
         self._add_exact(since, exact)
         return {
-            **self._state(changes.now_ns),
+            **self._state(),
             "since": since,
             "exact": exact,
             "batches": columns(BATCH_FIELDS, batches),
@@ -189,10 +186,10 @@ class ViewSession:
             "counters": encode_counters(changes.counters),
         }
 
-    def history(self, now_ns: int) -> Json:
-        """Return everything that is kept, for a view that is opened now."""
+    def history(self) -> Json:
+        """Return everything that is kept at the time of the last delivery, for a view that is opened now."""
         return {
-            **self._state(now_ns),
+            **self._state(),
             "meta": self.meta,
             "spans": self._exact_spans(),
             "batches": columns(BATCH_FIELDS, self._kept),
@@ -203,11 +200,11 @@ class ViewSession:
             "levels": self._intervals.encode(),
         }
 
-    def _state(self, now_ns: int) -> Json:
-        last, ticks = self._last, self._encoder.ticks
+    def _state(self) -> Json:
+        last, ticks = self._last, self.encoder.ticks
         return {
             "number": self._number,
-            "now": ticks(now_ns),
+            "now": ticks(last.now_ns),
             "interval": self._intervals.width_ns / 1e6,
             "instances": sorted(last.instances, key=natural_sort_key),
             "pending": self._pending,
@@ -242,7 +239,7 @@ class ViewSession:
 
     def _new_depths(self, changes: list[tuple[int, int]]) -> list[list[int]]:
         """Return the queue depth over time since the last delivery, with the depth before."""
-        depths = {self._encoder.ticks(time_ns): depth for time_ns, depth in changes}
+        depths = {self.encoder.ticks(time_ns): depth for time_ns, depth in changes}
         encoded = [[ticks, depth] for ticks, depth in depths.items()]
         self._depths.extend(encoded)
         return encoded
@@ -251,7 +248,7 @@ class ViewSession:
         """Return the slot occupancy that has changed since the last delivery."""
         changed = []
         for occupancy in self._slots.occupancies(changes.now_ns, changes.sequences):
-            encoded = self._encoder.occupancy(occupancy)
+            encoded = self.encoder.occupancy(occupancy)
             key = (occupancy.instance, occupancy.slot, occupancy.assigned_ns)
             if self._occupancy.get(key) != encoded:
                 self._occupancy[key] = encoded
@@ -309,7 +306,7 @@ def recorded_history(recording: Recording) -> Json:
     session.meta["simulated"] = recording.simulated
     session.tracker.fold(map(pack, recording.events))
     session.flush(end)
-    return session.history(end)
+    return session.history()
 
 
 class QueueRows:

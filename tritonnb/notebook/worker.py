@@ -7,9 +7,12 @@ server. Widgets pass such work to their own threads.
 from __future__ import annotations
 
 import atexit
+import logging
 import queue
 import threading
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 #: What a worker runs: a call without arguments whose result is ignored.
 Job = Callable[[], object]
@@ -118,7 +121,10 @@ class LatestOnlyWorker:
         with self._lock:
             self._next = job
             if self._thread is None:
-                self._start()
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                atexit.register(self.join)
+                thread.start()  # it waits for the lock
+                self._thread = thread  # `join` may be called on another thread, and needs one that was started
 
     @property
     def outdated(self) -> bool:
@@ -130,25 +136,15 @@ class LatestOnlyWorker:
         while (thread := self._thread) is not None:
             thread.join()
 
-    def _start(self) -> None:
-        """Start a thread; called with the lock."""
-        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-        atexit.register(self.join)
-        thread.start()  # it waits for the lock
-        self._thread = thread  # `join` may be called on another thread, and needs one that was started
-
-    def _take_next(self) -> Callable[[], None] | None:
-        with self._lock:
-            job, self._next = self._next, None
-            return job
-
     def _work(self) -> None:
-        try:
-            while (job := self._take_next()) is not None:
-                job()
-        finally:  # an exception ends the thread, too, and `threading` reports it
+        while True:
             with self._lock:
-                self._thread = None
-                atexit.unregister(self.join)
-                if self._next is not None:  # submitted in the meantime
-                    self._start()
+                job, self._next = self._next, None
+                if job is None:
+                    self._thread = None
+                    atexit.unregister(self.join)
+                    return
+            try:
+                job()
+            except Exception:
+                logger.exception("thread '%s': a job failed", self._name)

@@ -14,7 +14,7 @@ import traitlets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC
 from tritonnb.teaching.grading import ACTIONS, describe_sheet, grade
 from tritonnb.teaching.worksheet import Worksheet
@@ -69,7 +69,6 @@ class WorksheetView(StaticFallback, anywidget.AnyWidget):
     def __init__(self, worksheet: Worksheet) -> None:
         self._worksheet = worksheet
         super().__init__(sheet=describe_sheet(worksheet))
-        self.add_class(LIVE)
         self.on_msg(_on_message)
 
     def __repr__(self) -> str:

@@ -66,11 +66,9 @@ def _steps(*steps: dict[str, float]) -> list[Arrival]:
     ]
 
 
-def _preset(
-    title: str, about: str, config: str, arrivals: Json, service: Json, *, group: str, baseline: str = ""
-) -> Json:
+def _preset(title: str, about: str, config: str, arrivals: Json, service: Json, baseline: str = "") -> Json:
     return {
-        "title": title, "about": about, "group": group,
+        "title": title, "about": about, "group": "Sequences" if "sequence_batching" in config else "Dynamic batching",
         "scenario": {"config": config, "arrivals": arrivals, "service": service, "baseline": baseline},
     }  # fmt: skip
 
@@ -102,27 +100,25 @@ PRESETS: dict[str, Json] = {
         "Five requests",
         "The example of Triton's Conceptual Guide. With a delay of 20 ms the first request waits for others: two full "
         "batches instead of three. Set the delay to 0 to see the difference.",
-        _dynamic("max_queue_delay_microseconds: 20000"), _FIVE, _fixed(50), group="Dynamic batching",
-        baseline=_dynamic(),
+        _dynamic("max_queue_delay_microseconds: 20000"), _FIVE, _fixed(50), baseline=_dynamic(),
     ),
     "no-batching": _preset(
         "Five requests, no batcher",
         "Without dynamic_batching every request is executed alone: five executions of 50 ms.",
-        "max_batch_size: 8\n", _FIVE, _fixed(50), group="Dynamic batching",
+        "max_batch_size: 8\n", _FIVE, _fixed(50),
     ),
     "preferred-sizes": _preset(
         "Preferred batch sizes",
         "A batch of a preferred size is sent at once. Eight single requests, 10 ms apart: the first preferred size is "
         "reached long before the delay is over.",
         _dynamic("preferred_batch_size: [ 2, 6 ]\n  max_queue_delay_microseconds: 300000"),
-        _listed(Arrival(ms=10 * number) for number in range(8)), _fixed(5), group="Dynamic batching",
+        _listed(Arrival(ms=10 * number) for number in range(8)), _fixed(5),
         baseline=_dynamic("max_queue_delay_microseconds: 300000"),
     ),
     "priorities-timeouts": _preset(
         "Priorities and timeouts",
         "Every third request has priority 1 and overtakes the others, of which some wait longer than their timeout.",
-        _dynamic(_PRIORITIES, rows=4), _listed(_CROWD), _fixed(20), group="Dynamic batching",
-        baseline=_dynamic(rows=4),
+        _dynamic(_PRIORITIES, rows=4), _listed(_CROWD), _fixed(20), baseline=_dynamic(rows=4),
     ),
     "bursts": _preset(
         "Bursts",
@@ -130,7 +126,7 @@ PRESETS: dict[str, Json] = {
         "of the burst waits for an idle instance.",
         _dynamic(more=_TWO_INSTANCES),
         {"kind": "bursts", "requests": 12, "every_ms": 60, "duration": 0.3, "rows": 1},
-        {"kind": "linear", "per_row_ms": 2, "base_ms": 10}, group="Dynamic batching", baseline=_dynamic(),
+        {"kind": "linear", "per_row_ms": 2, "base_ms": 10}, baseline=_dynamic(),
     ),
     "poisson": _preset(
         "Poisson arrivals",
@@ -138,7 +134,7 @@ PRESETS: dict[str, Json] = {
         "wait, and pays only if a row becomes much cheaper in a larger batch.",
         _dynamic("max_queue_delay_microseconds: 5000", rows=16),
         {"kind": "poisson", "rate": 400, "duration": 0.5, "seed": 1, "rows": 1},
-        {"kind": "linear", "per_row_ms": 0.3, "base_ms": 6}, group="Dynamic batching", baseline=_dynamic(rows=16),
+        {"kind": "linear", "per_row_ms": 0.3, "base_ms": 6}, baseline=_dynamic(rows=16),
     ),
     "closed-loop": _preset(
         "A closed loop of clients",
@@ -146,18 +142,17 @@ PRESETS: dict[str, Json] = {
         "of them end up in the same batch, and a delay only slows them down.",
         _dynamic("max_queue_delay_microseconds: 4000"),
         {"kind": "closed", "clients": 6, "requests": 90, "think_ms": 1, "rows": 1},
-        {"kind": "table", "ms": {"1": 8, "4": 10, "8": 14}}, group="Dynamic batching", baseline=_dynamic(),
+        {"kind": "table", "ms": {"1": 8, "4": 10, "8": 14}}, baseline=_dynamic(),
     ),
     "direct-slots": _preset(
         "Direct: a slot for each sequence",
         "Two instances with two batch slots each: four sequences can run at the same time, a fifth one waits.",
         _DIRECT + _TWO_INSTANCES, _listed(sequences([4] * 5, every_ms=40, stagger_ms=5)), _fixed(20),
-        group="Sequences",
     ),
     "direct-sequences": _preset(
         "Direct: six sequences, four slots",
         "Sequences S4 and S5 wait in the backlog. When S2 ends, S4 gets its slot at the same moment.",
-        _DIRECT + _TWO_INSTANCES, _listed(_SIX), _fixed(20), group="Sequences",
+        _DIRECT + _TWO_INSTANCES, _listed(_SIX), _fixed(20),
     ),
     "control-inputs": _preset(
         "Control inputs",
@@ -165,13 +160,13 @@ PRESETS: dict[str, Json] = {
         "request, START is 1 for the first request of a sequence.",
         _DIRECT,
         _listed(_steps({"S0": 0}, {"S0": 40}, {"S0": 45, "S1": 46}, {"S1": 100}, {"S0": 105, "S1": 106})),
-        _fixed(20), group="Sequences",
+        _fixed(20),
     ),
     "oldest-candidates": _preset(
         "Oldest: candidate sequences",
         "One instance with four candidate sequences: a fifth one waits until a candidate ends. A batch has the oldest "
         "requests of different sequences, and no null requests.",
-        _OLDEST, _listed(sequences([3] * 5, every_ms=50, stagger_ms=10)), _fixed(20), group="Sequences",
+        _OLDEST, _listed(sequences([3] * 5, every_ms=50, stagger_ms=10)), _fixed(20),
     ),
     "oldest-batches": _preset(
         "Oldest: batches of four sequences",
@@ -184,7 +179,7 @@ PRESETS: dict[str, Json] = {
                 {"A": 40, "B": 41, "C": 42, "D": 43}, {"D": 63}, {"D": 64},
             )
         ),
-        _fixed(20), group="Sequences",
+        _fixed(20),
     ),
     "iterative": _preset(
         "Iterative sequences",
@@ -197,7 +192,7 @@ PRESETS: dict[str, Json] = {
             Arrival(ms=ms, steps=steps)
             for ms, steps in ((0, 12), (5, 4), (12, 8), (18, 3), (25, 6), (40, 5))
         ),
-        {"kind": "linear", "per_row_ms": 1, "base_ms": 8}, group="Sequences", baseline=_dynamic(rows=4),
+        {"kind": "linear", "per_row_ms": 1, "base_ms": 8}, baseline=_dynamic(rows=4),
     ),
 }  # fmt: skip
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 from tritonnb.core.events import BatchSent, RequestArrived
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
-from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.notebook.view_encoding import ViewEncoder
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.playground.scenario import write_arrival
 from tritonnb.recording.arrivals import arrivals_of
@@ -94,10 +96,9 @@ def batch_table(recording: Recording) -> list[list[Any]]:
 
 
 def _ghost(baseline: Recording) -> Json:
-    begin, tick_ns = baseline.origin_ns, 1_000_000 // TICKS
+    ticks = ViewEncoder(baseline.origin_ns).ticks
     boxes = [
-        [batch.instance, (batch.exec_start_ns - begin) // tick_ns, (batch.exec_end_ns - begin) // tick_ns, batch.size]
-        for batch in baseline.batches
+        [batch.instance, ticks(batch.exec_start_ns), ticks(batch.exec_end_ns), batch.size] for batch in baseline.batches
     ]
     return {"text": "the batches before the edit.", "boxes": boxes}
 
@@ -122,14 +123,11 @@ def _figures(recording: Recording) -> Json:
 def _sizes(recording: Recording) -> list[list[Any]]:
     """Return rows, number of batches, and the mean queue and execution time of a request, by batch size."""
     size_of = {batch.number: batch.size for batch in recording.batches}
-    waits: dict[int, list[float]] = {}
-    for request in recording.requests:
-        waits.setdefault(size_of[request.batch], []).append(request.queue_ns / 1e6)
     sizes = []
-    for size in sorted(set(size_of.values())):
-        executions = [batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size]
-        queue = waits.get(size, [0.0])
-        sizes.append([size, len(executions), sum(queue) / len(queue), sum(executions) / len(executions)])
+    for size, count in sorted(Counter(size_of.values()).items()):
+        waits_ms = [request.queue_ns / 1e6 for request in recording.requests if size_of[request.batch] == size]
+        executions_ms = [batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size]
+        sizes.append([size, count, fmean(waits_ms or [0.0]), fmean(executions_ms)])
     return sizes
 
 

@@ -17,7 +17,9 @@ The form of a scenario is that of JSON::
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -29,16 +31,13 @@ from tritonnb.simulation.service import ServiceTime, fixed, linear, table
 MOST_REQUESTS = 5000
 
 
-#: The parameters of each kind of arrivals that is generated; the others are in ``requests``.
-GENERATORS: Mapping[str, tuple[str, ...]] = {
-    "constant": ("rate", "duration", "rows"),
-    "poisson": ("rate", "duration", "seed", "rows"),
-    "bursts": ("requests", "every_ms", "duration", "rows"),
-    "closed": ("clients", "requests", "think_ms", "rows"),
-}
+#: The functions of the kinds of arrivals and service times that have parameters, with the same names.
+_GENERATORS: Mapping[str, Callable[..., Any]] = {
+    "constant": constant, "poisson": poisson, "bursts": bursts, "closed": ClosedLoop,
+}  # fmt: skip
+_SERVICES: Mapping[str, Callable[..., ServiceTime]] = {"fixed": fixed, "linear": linear}
 _WHOLE = {"seed", "rows", "requests", "clients", "priority", "timeout_us", "steps"}
 _OPTIONAL = {"rows": 1, "think_ms": 0, "seed": 0, "priority": 0, "timeout_us": 0, "steps": 1}
-_FUNCTIONS: Mapping[str, Any] = {"constant": constant, "poisson": poisson, "bursts": bursts, "closed": ClosedLoop}
 
 
 def read_arrivals(value: Any) -> list[Arrival] | ClosedLoop:
@@ -54,19 +53,20 @@ def read_arrivals(value: Any) -> list[Arrival] | ClosedLoop:
     >>> read_arrivals({"kind": "bursts", "requests": 2, "every_ms": 10, "duration": 0.02})[-1].time_us == 10_000
     True
     """
-    kind = _kind(value, "arrivals", ("list", *GENERATORS))
+    kind = _kind(value, "arrivals", ("list", *_GENERATORS))
     if kind == "list":
         requests = value.get("requests") or []
         _limit(len(requests))
         return sorted(map(read_arrival, requests), key=lambda arrival: arrival.time_us)
-    values = {name: _number(value, name, f"{kind} arrivals") for name in GENERATORS[kind]}
+    generate = _GENERATORS[kind]
+    values = {name: _number(value, name, f"{kind} arrivals") for name in signature(generate).parameters}
     if "rate" in values:
         _limit(values["rate"] * values["duration"])
     elif kind == "bursts":
         _limit(values["requests"] * values["duration"] * 1000 / max(values["every_ms"], 1e-9))
     else:
         _limit(values["requests"])
-    arrivals: list[Arrival] | ClosedLoop = _FUNCTIONS[kind](**values)
+    arrivals: list[Arrival] | ClosedLoop = generate(**values)
     return arrivals
 
 
@@ -76,15 +76,11 @@ def read_arrival(value: Json) -> Arrival:
         raise InvalidArgumentError(f"request expected an object with 'ms', got {value!r}")
     cancel_ms = value.get("cancel_ms")
     return Arrival(
-        ms=_number(value, "ms", "request"),
-        rows=_number(value, "rows", "request"),
-        priority=_number(value, "priority", "request"),
-        timeout_us=_number(value, "timeout_us", "request"),
+        **{name: _number(value, name, "request") for name in ("ms", "rows", "priority", "timeout_us", "steps")},
         sequence_id=_sequence_id(value.get("sequence", "")),
         sequence_start=bool(value.get("start")),
         sequence_end=bool(value.get("end")),
         cancel_us=None if cancel_ms is None else _number(value, "cancel_ms", "request") * 1000,
-        steps=_number(value, "steps", "request"),
     )
 
 
@@ -119,12 +115,13 @@ def read_service(value: Any) -> ServiceTime:
     >>> read_service({"kind": "table", "ms": {"1": 10, "3": 20}})(2)
     15000000
     """
-    kind = _kind(value, "service times", ("fixed", "linear", "table"))
-    if kind == "fixed":
-        return fixed(_time(value, "ms"))
-    if kind == "linear":
-        return linear(per_row_ms=_time(value, "per_row_ms"), base_ms=_time(value, "base_ms"))
-    return table(read_table(value))
+    kind = _kind(value, "service times", (*_SERVICES, "table"))
+    return table(read_table(value)) if kind == "table" else _SERVICES[kind](**_times(value))
+
+
+def _times(value: Json) -> dict[str, float]:
+    """Return the parameters of service times that are not of the kind ``table``."""
+    return {name: _time(value, name) for name in signature(_SERVICES[value["kind"]]).parameters}
 
 
 def read_table(value: Json) -> dict[int, float]:
@@ -218,38 +215,33 @@ def python_code(scenario: Json) -> str:
 
 def _arrivals(value: Json) -> str:
     arrivals = read_arrivals(value)
-    kind = value["kind"]
-    if kind != "list" or isinstance(arrivals, ClosedLoop):
-        parameters = {name: value[name] for name in GENERATORS[kind] if name in value}
-        return f"tnb.{_FUNCTIONS[kind].__name__}({_arguments(parameters)})"
-    lines = "".join(f"    tnb.Arrival({_arrival(arrival)}),\n" for arrival in arrivals)
-    return f"[\n{lines}]"
+    if isinstance(arrivals, ClosedLoop) or value["kind"] != "list":
+        generate = _GENERATORS[value["kind"]]
+        return _call(generate, {name: value[name] for name in signature(generate).parameters if name in value})
+    return "".join(["[\n", *(f"    {_arrival(arrival)},\n" for arrival in arrivals), "]"])
 
 
 def _arrival(arrival: Arrival) -> str:
-    values = {
-        "ms": _short(arrival.time_us / 1000), "rows": arrival.rows, "priority": arrival.priority,
-        "timeout_us": arrival.timeout_us, "sequence_id": arrival.sequence_id, "sequence_start": arrival.sequence_start,
-        "sequence_end": arrival.sequence_end, "steps": 0 if arrival.steps == 1 else arrival.steps,
-    }  # fmt: skip
-    set_values = {name: value for name, value in values.items() if value or name in ("ms", "rows")}
-    if arrival.cancel_us is not None:
-        set_values["cancel_us"] = _short(arrival.cancel_us)
-    return _arguments(set_values)
+    changed = {
+        field.name: _short(getattr(arrival, field.name))
+        for field in fields(Arrival)
+        if getattr(arrival, field.name) != field.default
+    }
+    del changed["time_us"]
+    return _call(Arrival, {"ms": _short(arrival.time_us / 1000), "rows": arrival.rows} | changed)
 
 
 def _service(value: Json) -> str:
     read_service(value)
     if value["kind"] == "table":
         return f"tnb.table({read_table(value)!r})"
-    names = ("ms",) if value["kind"] == "fixed" else ("per_row_ms", "base_ms")
-    return f"tnb.{value['kind']}({_arguments({name: float(value[name]) for name in names})})"
+    return _call(_SERVICES[value["kind"]], _times(value))
 
 
-def _short(number: float) -> float:
+def _short(value: Any) -> Any:
     """Return a whole number without its fraction, which reads better."""
-    return int(number) if number == int(number) else number
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _arguments(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    return f"tnb.{function.__name__}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"

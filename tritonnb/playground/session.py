@@ -12,19 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
-
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.parse import parse_text
-from tritonnb.model_config.read import read_config
+from tritonnb.model_config.read import config_text, read_config
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.notebook.blame_panel import answer_request
-from tritonnb.notebook.config_form import set_field
-from tritonnb.notebook.config_report import report_on
+from tritonnb.notebook.config_report import report_on, set_field
 from tritonnb.notebook.field_help import schema
 from tritonnb.playground.presets import PRESETS
 from tritonnb.playground.result import batch_table, describe
@@ -150,9 +146,7 @@ class Session:
         self._recording = recording
         name = next(event.model for event in recording.events)
         config = recording.configs.get(name)
-        text = (
-            text_format.MessageToString(without_defaults(config), use_short_repeated_primitives=True) if config else ""
-        )
+        text = "" if config is None else config_text(config)
         agreement = None if recording.agreement is None else str(recording.agreement)
         opened = {"model": name, "config": text, "agreement": agreement, "shown": describe(recording)}
         if config is None or (recording.source is not None and recording.source.sampled):

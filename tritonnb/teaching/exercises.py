@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import pairwise
+from itertools import accumulate
 
 from google.protobuf import text_format
 
@@ -55,11 +55,10 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
         raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests}")
     require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
-    sheet = _GENERATORS[batcher](rng, requests)
     for _ in range(_ATTEMPTS):
+        sheet = _GENERATORS[batcher](rng, requests)
         if _is_unambiguous(sheet) and _is_instructive(sheet):
             break
-        sheet = _GENERATORS[batcher](rng, requests)
     return sheet
 
 
@@ -112,10 +111,7 @@ def _stateful(rng: random.Random, requests: int, limit: int, strategy: list[str]
 
 def _times(rng: random.Random, requests: int, gap_ms: int) -> list[float]:
     """Return random increasing times in whole milliseconds (as µs), the first at 0."""
-    times = [0.0]
-    while len(times) < requests:
-        times.append(times[-1] + 1000 * rng.randint(1, gap_ms))
-    return times
+    return list(accumulate((1000 * rng.randint(1, gap_ms) for _ in range(requests - 1)), initial=0.0))
 
 
 def _is_unambiguous(sheet: Worksheet) -> bool:
@@ -124,8 +120,8 @@ def _is_unambiguous(sheet: Worksheet) -> bool:
     arrived = sheet.arrived_ns
     delays = {int(delay_us) * 1000 for delay_us in re.findall(r"delay_microseconds: (\d+)", sheet.config)}
     due = {moment + delay for moment in arrived for delay in delays}
-    moments = sorted([*ends, *arrived, *due])
-    return all(a != b for a, b in pairwise(moments)) and not sheet.recording.refused
+    moments = [*ends, *arrived, *due]
+    return len(set(moments)) == len(moments) and not sheet.recording.refused
 
 
 def _is_instructive(sheet: Worksheet) -> bool:

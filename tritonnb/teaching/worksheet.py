@@ -6,9 +6,11 @@ The simulator provides the solution, and the scheduler's reasons explain the fir
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any, ClassVar
 
 from tritonnb.core.accessors import extensible
@@ -24,11 +26,12 @@ from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed, table
-from tritonnb.teaching.answers import Answer, batches_in, names_in
 
 #: Names of requests, or of sequences.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NULL = "-"
+#: An answer: batches in order, each ``"AB"``, ``"A1 B1"`` or a list of names; or one string of words or lines.
+Answer = str | Sequence[str | Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class Worksheet:
             return Grade(total, total, "All batches are as the scheduler forms them.")
         if mistake == total:
             return Grade(total - 1, total, f"No request is left after batch {total}.")
-        return Grade(mistake, total, self._contradict(mistake, _item(batches, mistake)))
+        return Grade(mistake, total, self._contradict(mistake, batches[mistake]))
 
     def reveal(self, answer: Answer = ()) -> str:
         """Return the solution of the first batch that is missing or wrong, and why the scheduler sends it.
@@ -166,7 +169,7 @@ class Worksheet:
         mistake = self._first_mistake(batches)
         if mistake is None or mistake == len(self.batches):
             return self.check(answer).explanation
-        return self._explain(mistake, _item(batches, mistake))
+        return self._explain(mistake, batches[mistake])
 
     def hint(self, answer: Answer = ()) -> str:
         """Return a hint for the first batch that is missing or wrong, without its solution.
@@ -232,12 +235,11 @@ class Worksheet:
         sequences = list(dict.fromkeys(arrival.sequence_id for arrival in self.arrivals if arrival.sequence_id))
         if not sequences:
             return list(LETTERS[: len(self.arrivals)])
-        counts = dict.fromkeys(sequences, 0)
-        names = []
-        for arrival in self.arrivals:
-            counts[arrival.sequence_id] += 1
-            names.append(f"{LETTERS[sequences.index(arrival.sequence_id)]}{counts[arrival.sequence_id]}")
-        return names
+        numbers = {sequence: count(1) for sequence in sequences}
+        return [
+            f"{LETTERS[sequences.index(arrival.sequence_id)]}{next(numbers[arrival.sequence_id])}"
+            for arrival in self.arrivals
+        ]
 
     # --- checking -----------------------------------------------------------------------------
 
@@ -256,20 +258,21 @@ class Worksheet:
         return [frozenset(batch) - {_NULL} for batch in self.solution]
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
-        batches = []
-        for batch in map(names_in, batches_in(answer)):
+        """Return the batches of an answer, followed by empty ones if the answer ends too early."""
+        batches: list[frozenset[str]] = []
+        for batch in map(_names_in, _batches_in(answer)):
             names = [str(name).upper() for name in batch if name not in (_NULL, ",", ";")]
             for name in names:
                 if name not in self.names:
                     raise InvalidArgumentError(f"answer expected requests of {', '.join(self.names)}, got '{name}'")
             batches.append(frozenset(names))
-        return batches
+        return batches + [frozenset()] * (len(self.batches) - len(batches))
 
     def _first_mistake(self, batches: Sequence[frozenset[str]]) -> int | None:
         """Return the index of the first batch that is missing, wrong or too many; None for a correct answer."""
         expected = self._members
         for number, members in enumerate(expected):
-            if _item(batches, number) != members:
+            if batches[number] != members:
                 return number
         return len(expected) if len(batches) > len(expected) else None
 
@@ -279,24 +282,20 @@ class Worksheet:
             return f"The answer ends before batch {number + 1}, and not every request has run."
         members = self._members[number]
         against = [*filter(None, (self._why_not(name, number) for name in sorted(answered - members)))]
-        if not against:
-            if answered < members:
-                against = ["The scheduler sends more than that."]
-            else:
-                against = [
-                    "The scheduler sends less than that." if members < answered else "Other requests come first."
-                ]
+        if answered < members:
+            against = ["The scheduler sends more than that."]
+        elif not against:
+            against = ["The scheduler sends less than that." if members < answered else "Other requests come first."]
         return " ".join([f"Batch {number + 1} is not {_listed(answered)}.", *against])
 
     def _explain(self, number: int, answered: frozenset[str]) -> str:
         """Explain a wrong batch: its correct content, and the reason against each wrong name."""
         batch, members = self.batches[number], self._members[number]
-        wrong = [self._why_not(name, number) for name in sorted(answered - members)]
         instead = f", not {_listed(answered)}" if answered else ": the answer ends before it"
         return " ".join(
             [
                 f"Batch {number + 1} is {_listed(members)}, sent at {batch.sent_ns / 1e6:g} ms{instead}.",
-                *filter(None, wrong),
+                *filter(None, (self._why_not(name, number) for name in sorted(answered - members))),
                 f"Why: {batch.why}.",
             ]
         )
@@ -320,11 +319,9 @@ class Worksheet:
     def _slots_taken(self, executed: set[str], members: frozenset[str]) -> int:
         """Return the number of sequences that have started by this batch and had not ended before it."""
         started = {name[0] for name in executed | members}
+        last = {name[0]: name for name in self.names}
         ended = {name[0] for name, arrival in zip(self.names, self.arrivals, strict=True) if arrival.sequence_end}
-        return len(started - {letter for letter in ended if self._last_request_of(letter) in executed})
-
-    def _last_request_of(self, letter: str) -> str:
-        return max((name for name in self.names if name[0] == letter), key=lambda name: int(name[1:]))
+        return len(started - {letter for letter in ended if last[letter] in executed})
 
     def _slots(self) -> int:
         config = read_config(self.config)
@@ -359,9 +356,8 @@ class Worksheet:
         stateful = any(arrival.sequence_id for arrival in self.arrivals)
         rows = []
         for name, arrival in zip(self.names, self.arrivals, strict=True):
-            row = [name, f"{arrival.time_us / 1000:g}"]
             flags = [flag for flag, on in (("START", arrival.sequence_start), ("END", arrival.sequence_end)) if on]
-            rows.append([*row, " ".join(flags)] if stateful else [*row, str(arrival.rows)])
+            rows.append([name, f"{arrival.time_us / 1000:g}", " ".join(flags) if stateful else str(arrival.rows)])
         return ["request", "arrives (ms)", "flags" if stateful else "rows"], rows
 
     def __repr__(self) -> str:
@@ -374,11 +370,31 @@ class Worksheet:
         return texts + html_table(*self.table(), caption="Arrivals")
 
 
-def _item(batches: Sequence[frozenset[str]], number: int) -> frozenset[str]:
-    """Return a batch of an answer; empty if the answer ends before it."""
-    return batches[number] if number < len(batches) else frozenset()
-
-
 def _listed(names: frozenset[str]) -> str:
     ordered = sorted(names)
     return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} and {ordered[-1]}"
+
+
+def _batches_in(answer: Answer) -> Sequence[str | Sequence[str]]:
+    """Return the batches of an answer: the elements of a list, the lines of a string, or the words of its only line."""
+    if isinstance(answer, str):
+        lines = [line for line in answer.splitlines() if line.strip()]
+        return lines if len(lines) > 1 else re.split(r"[\s,;]+", answer.strip())
+    if not isinstance(answer, list | tuple):
+        raise _invalid_answer(answer)
+    return answer
+
+
+def _names_in(batch: str | Sequence[str]) -> Sequence[str]:
+    """Return the names of the requests of one batch of an answer."""
+    if isinstance(batch, str):
+        return re.findall(r"[A-Za-z]\d*|\S", batch)
+    if not isinstance(batch, list | tuple):
+        raise _invalid_answer(batch)
+    return batch
+
+
+def _invalid_answer(answer: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got {answer!r}"
+    )

@@ -11,8 +11,8 @@
 
 `Engine.load_source` and `Engine.apply`, which load models from a function or with another configuration, begin with
 step 3, and an ensemble that is loaded again after a model of its steps with step 4. The first four steps are in
-`repository.py`, the last in `instance_set.py`. `ModelLoader.reconfigure` changes a model that is served, without loading
-it again.
+`repository.py`, the last in `instance_set.py`. `ModelLoader.reconfigure` changes a model that is served, without
+loading it again.
 
 Order and error messages are those of Triton's model lifecycle: errors of steps 1 and 2 (reading and validating
 *config.pbtxt*) are a `ConfigError`; errors of steps 5 to 8 are reported for each version.

@@ -1,8 +1,8 @@
-"""The last state of a widget, kept in the notebook as plain HTML.
+"""What widgets have in common: their last state in the notebook, and the registry of open widgets.
 
-Jupyter stores a widget in a notebook only as a reference into the kernel: opened without the kernel, the notebook
-shows an error. So each widget is followed by a second output, which is hidden while the widget is live and updated
-from time to time; from it the notebook shows the last state, on GitHub and in exports.
+The last state is plain HTML. Jupyter stores a widget in a notebook only as a reference into the kernel: opened without
+the kernel, the notebook shows an error. So each widget is followed by a second output, which is hidden while the widget
+is live and updated from time to time; from it the notebook shows the last state, on GitHub and in exports.
 
 Clients that execute a notebook without a browser (nbclient, nbconvert, papermill) only accept output that belongs to
 the cell that is running. So the last states are also updated at the end of each cell.
@@ -15,31 +15,44 @@ import re
 import time
 import uuid
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import ipywidgets as widgets
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from tritonnb.core.errors import TritonError
+from tritonnb.notebook.worker import Job, Worker
+
+if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+    from tritonnb.server.server import Server
+
+W = TypeVar("W")
 
 #: The CSS class of a live widget.
-LIVE = "tnb-live"
-_INTERVAL_S = 2.0
+_LIVE = "tnb-live"
+#: Seconds between updates of a last state, and between two readings of a `PolledView`.
+_KEEP_S, _POLL_S = 2.0, 1.0
 
 # A widget that Jupyter cannot show is an element without children: hide it, so that only the last state is shown.
 _STYLE = f"""<style>
-.jp-OutputArea:has(.{LIVE}) .tnb-last-state {{ display: none; }}
+.jp-OutputArea:has(.{_LIVE}) .tnb-last-state {{ display: none; }}
 .jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) {{ display: none; }}
 .tnb-saved {{ padding: 4px 10px; border-left: 4px solid #d55e00; }}
 </style>"""
 
+#: The open widgets by server, and by class and model. A widget removes itself when it is closed, or when its server was
+#: stopped. A server that is no longer used is freed together with its widgets.
+_open: weakref.WeakKeyDictionary[Server | Remote, dict[tuple[type, str | None], Any]] = weakref.WeakKeyDictionary()
 #: The displayed widgets by shell; weak, so that unused widgets are freed.
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
 
 class StaticFallback:
-    """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever its result may have changed.
+    """A mixin for widgets: define `last_state` or `last_data`, and call `keep_last_state` whenever it may have changed.
 
     Examples
     --------
@@ -60,12 +73,16 @@ class StaticFallback:
     _kept_at = 0.0
     _kept_in_cell = ""
 
+    def __init__(self, *args: Any, **traits: Any) -> None:
+        super().__init__(*args, **traits)
+        self.add_class(_LIVE)  # type: ignore[attr-defined]
+
     def __del__(self) -> None:
         """Do nothing: ipywidgets refers to open widgets, so this one was closed or its creation failed."""
 
     def last_state(self) -> str:
         """Return the contents of the widget as HTML without scripts."""
-        raise NotImplementedError
+        return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
         """Return the contents of the widget by MIME type: HTML, text, and PNG if it is a figure."""
@@ -79,7 +96,7 @@ class StaticFallback:
     def keep_last_state(self, at_once: bool = False) -> None:
         """Update the notebook's copy, at most every two seconds unless ``at_once``."""
         now = time.monotonic()
-        if not self._display_id or (now - self._kept_at < _INTERVAL_S and not at_once):
+        if not self._display_id or (now - self._kept_at < _KEEP_S and not at_once):
             return
         data = self.last_data()
         if data["text/html"] != self._kept:
@@ -119,14 +136,9 @@ class StaticFallback:
             _keep_at_end_of_cells(self, InteractiveShell.instance())
 
     def _show(self, data: dict[str, str], *, update: bool, how: str = "Picture saved") -> None:
-        state = f"{_STYLE}<div class='tnb-last-state'>{banner(time.time(), how)}{data['text/html']}</div>"
+        saved = f"<b>{how} at {time.strftime('%Y-%m-%d %H:%M:%S')}.</b> Run the cell for the live view."
+        state = f"{_STYLE}<div class='tnb-last-state'><p class='tnb-saved'>{saved}</p>{data['text/html']}</div>"
         display(data | {"text/html": state}, raw=True, display_id=self._display_id, update=update)
-
-
-def banner(saved_s: float, how: str = "Picture saved") -> str:
-    """Return the remark above a last state, as HTML: when it was saved, in seconds since the epoch."""
-    saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(saved_s))
-    return f"<p class='tnb-saved'><b>{how} at {saved}.</b> Run the cell for the live view.</p>"
 
 
 def as_text(markup: str) -> str:
@@ -146,12 +158,88 @@ def as_text(markup: str) -> str:
 
 def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> None:
     if shell not in _displayed:
-        widgets = _displayed[shell] = weakref.WeakSet()
+        views = _displayed[shell] = weakref.WeakSet()
 
         def keep(result: object) -> None:
-            for displayed in list(widgets):
+            for displayed in list(views):
                 with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
                     displayed.keep_at_end_of_cell()
 
         shell.events.register("post_run_cell", keep)
     _displayed[shell].add(widget)
+
+
+class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+    """A view of another server that is refreshed every second, until reading fails or `close` ends it.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread.
+    status : ipywidgets.HTML
+        Says what is shown, and why it has ended.
+    children : sequence of ipywidgets.Widget
+        The widgets below the status.
+
+    Examples
+    --------
+    >>> class Clock(PolledView):
+    ...     def refresh(self) -> None:
+    ...         self.status.value = "read"
+    >>> view = Clock("clock", widgets.HTML())
+    >>> view.refresh()
+    >>> view.status.value, view.refresh_last_state()
+    ('read', False)
+    >>> view.close()
+    """
+
+    def __init__(self, name: str, status: widgets.HTML, children: Sequence[widgets.Widget] = ()) -> None:
+        self.status = status
+        self._parts = [status, *children]  # the widgets that are closed with the view
+        super().__init__(self._parts)
+        self._worker = Worker(name, self._run, self.refresh, _POLL_S)
+        self._worker.start()
+
+    def refresh(self) -> None:
+        """Read the data to show; called on the thread of the view."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop reading, and close the view; the server is not affected."""
+        self._worker.close()
+        for widget in self._parts:
+            widget.close()
+        super().close()
+
+    def refresh_last_state(self) -> bool:
+        """Return False: the view refreshes itself."""
+        return False
+
+    def _run(self, job: Job) -> None:
+        try:
+            job()
+        except TritonError as error:
+            self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
+            self._worker.stop()
+
+
+def find_view(kind: type[W], server: Server | Remote, model: str | None) -> W | None:
+    """Return the open widget of a class and a model, or None."""
+    view: W | None = _open.get(server, {}).get((kind, model))
+    return view
+
+
+def open_view(kind: type[W], server: Server | Remote, model: str | None, create: Callable[[], W]) -> W:
+    """Return the open widget of a class and a model; create it if there is none."""
+    view = find_view(kind, server, model)
+    if view is None:
+        view = create()
+        _open.setdefault(server, {})[kind, model] = view
+    return view
+
+
+def forget_view(server: Server | Remote, view: object) -> None:
+    """Forget a widget; the next `open_view` creates another one."""
+    views = _open.get(server, {})
+    for key in [key for key, other in views.items() if other is view]:
+        del views[key]

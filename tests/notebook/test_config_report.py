@@ -8,7 +8,7 @@ import pytest
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.model_config.parse import parse_text
-from tritonnb.notebook.config_form import form_of, set_field
+from tritonnb.notebook.config_report import form_of, set_field
 from tritonnb.notebook.field_help import HELP, schema
 
 
