@@ -16,6 +16,7 @@ from tritonnb.core.events import BatchExecuted
 from tritonnb.recording.latency_split import CAUSES, LatencySplitter
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.service import Service
 
 EXAMPLES = int(os.environ.get("SCHEDULING_EXAMPLES", 60))
 MS = 1_000_000
@@ -240,7 +241,7 @@ def check_split(rec: Recording) -> None:
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(dynamic | st.just(""), instances, arrivals_lists, services)
 def test_parts_of_every_request_sum_to_its_latency(
-    batching: str, group: str, arrivals: list[Arrival], service: tnb.simulation.service.Service
+    batching: str, group: str, arrivals: list[Arrival], service: Service
 ) -> None:
     check_split(tnb.simulate(f"max_batch_size: 6 {batching} {group}", arrivals, service, seed=3))
 
@@ -248,7 +249,7 @@ def test_parts_of_every_request_sum_to_its_latency(
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(STRATEGIES), instances, sequence_arrivals, services)
 def test_parts_of_every_request_of_a_sequence_sum_to_its_latency(
-    strategy: str, group: str, arrivals: list[Arrival], service: tnb.simulation.service.Service
+    strategy: str, group: str, arrivals: list[Arrival], service: Service
 ) -> None:
     config = f"max_batch_size: 3 sequence_batching {{ {strategy} }} {group}"
     check_split(tnb.simulate(config, arrivals, service, seed=3))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
@@ -29,7 +29,6 @@ from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 
 @extensible
@@ -78,9 +77,9 @@ class SweepResult:
     'perf_analyzer -m double -u triton:8000 -i http -b 1'
     """
 
-    plot: ClassVar[Callable[..., Figure]]
-    plot_pareto: ClassVar[Callable[..., Figure]]
-    plot_throughput_latency: ClassVar[Callable[..., Figure]]
+    plot: ClassVar[Callable[..., Any]]
+    plot_pareto: ClassVar[Callable[..., Any]]
+    plot_throughput_latency: ClassVar[Callable[..., Any]]
 
     model: ModelHandle | ModelAddress
     running: Trial

@@ -14,7 +14,7 @@ import struct
 import tempfile
 import threading
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 import numpy as np
@@ -106,7 +106,7 @@ _DESCRIPTORS = 8
 ONCE = 2**32 - 1
 
 Header = list[Any]
-Payload = npt.NDArray[np.uint8]
+Payload: TypeAlias = npt.NDArray[np.uint8]
 
 #: Text from HTTP requests that is not UTF-8 has surrogates.
 _TEXT_ERRORS = "surrogatepass"

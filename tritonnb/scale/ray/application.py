@@ -182,14 +182,14 @@ def build(arguments: Mapping[str, Any]) -> Application:
 def _group(name: str, value: Any) -> Any:
     """Convert an option of a configuration file to the form that `app` takes."""
     defaults = EngineOptions() if name in _ENGINE_OPTIONS else ListenOptions()
-    group: Any = type(getattr(defaults, name, None))
-    if not dataclasses.is_dataclass(group) or not isinstance(value, Mapping):
+    default: Any = getattr(defaults, name, None)
+    if not dataclasses.is_dataclass(default) or not isinstance(value, Mapping):
         return value
-    members = {member.name for member in dataclasses.fields(group)}
+    members = {member.name for member in dataclasses.fields(default)}
     for member in value:
         if member not in members:
             raise InvalidArgumentError(f"{name}: expected {', '.join(sorted(members))}, got '{member}'")
-    return group(**{member: _tuples(setting) for member, setting in value.items()})
+    return type(default)(**{member: _tuples(setting) for member, setting in value.items()})
 
 
 def _tuples(value: Any) -> Any:
