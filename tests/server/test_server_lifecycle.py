@@ -154,7 +154,7 @@ def test_next_free_port_is_used_by_default_and_printed(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("tritonnb.endpoints.endpoint_set.DEFAULT_PORT", port)
+        monkeypatch.setattr("tritonnb.endpoints.endpoint_set.DEFAULT_PORTS", range(port, port + 100))
         server = tnb.serve()
         try:
             assert port < server.port < port + 100

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from tritonnb.cli import flag_values
 from tritonnb.cli.flag_values import boolean, integer, number
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.endpoints.endpoint_set import DEFAULT_PORT
+from tritonnb.endpoints.endpoint_set import DEFAULT_PORTS
 from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
@@ -223,7 +223,7 @@ def _add_repository_flags(add: Callable[..., object]) -> None:
 def _add_http_flags(add: Callable[..., object]) -> None:
     add("allow-http", boolean, True, "serve HTTP")
     add("http-address", str, "127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
-    add("http-port", integer, DEFAULT_PORT, "HTTP port", dest="port")
+    add("http-port", integer, DEFAULT_PORTS[0], "HTTP port", dest="port")
     add("reuse-http-port", boolean, False, "share the port with other servers that set this flag")
     add("http-max-input-size", partial(flag_values.positive, "http-max-input-size"), HttpOptions().max_input_size,
         "maximum size of a request body, in bytes", metavar="N")

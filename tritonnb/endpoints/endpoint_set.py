@@ -20,8 +20,7 @@ from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import require_options
 
 #: Triton's HTTP port, and the ports that are tried, beginning with it.
-DEFAULT_PORT = 8000
-DEFAULT_PORTS = range(DEFAULT_PORT, DEFAULT_PORT + 100)
+DEFAULT_PORTS = range(8000, 8100)
 _LAST_PORT = 65_535
 
 

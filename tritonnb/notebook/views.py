@@ -1,4 +1,4 @@
-"""What widgets have in common: their last state in the notebook, and the registry of open widgets.
+"""The last state of widgets in the notebook, and the registry of open widgets.
 
 The last state is plain HTML. Jupyter stores a widget in a notebook only as a reference into the kernel: opened without
 the kernel, the notebook shows an error. So each widget is followed by a second output, which is hidden while the widget

@@ -54,8 +54,8 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), **options: Unpack[
     repositories = paths_of(model_repository)
     key = tuple(str(repository.resolve()) for repository in repositories)
     server = _running[key] = Server(repositories, replaces=_running.get(key), **options)
-    if options.get("port") is None and server.url and server.port != endpoint_set.DEFAULT_PORT:
-        print(f"port {endpoint_set.DEFAULT_PORT} is in use; serving on {server.url}")
+    if options.get("port") is None and server.url and server.port != endpoint_set.DEFAULT_PORTS[0]:
+        print(f"port {endpoint_set.DEFAULT_PORTS[0]} is in use; serving on {server.url}")
     for repository in repositories:
         if (repository / "config.pbtxt").is_file():
             parent = repository.resolve().parent

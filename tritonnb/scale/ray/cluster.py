@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
-from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, DEFAULT_PORTS, PortTakenError
+from tritonnb.endpoints.endpoint_set import DEFAULT_PORTS, PortTakenError
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -160,4 +160,4 @@ def free_port(service: str, host: str, port: int | None) -> int:
                     raise UnavailableError(f"cannot listen on {host}:{candidate}: {error.strerror}") from None
                 continue
             return int(probe.getsockname()[1])
-    raise PortTakenError(service, host, DEFAULT_PORT if port is None else port)
+    raise PortTakenError(service, host, DEFAULT_PORTS[0] if port is None else port)
