@@ -166,7 +166,8 @@ class Sweep:
         ax : matplotlib.axes.Axes, optional
             To draw into.
         """
-        return self.wait().plot(ax)
+        figure: Figure = self.wait().plot(ax)
+        return figure
 
     def plot_pareto(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_pareto`, after waiting for the end.
@@ -176,7 +177,8 @@ class Sweep:
         ax : matplotlib.axes.Axes, optional
             To draw into.
         """
-        return self.wait().plot_pareto(ax)
+        figure: Figure = self.wait().plot_pareto(ax)
+        return figure
 
     def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_throughput_latency`, after waiting for the end.
@@ -198,7 +200,8 @@ class Sweep:
         >>> len(figure.axes)
         1
         """
-        return self.wait().plot_throughput_latency(ax)
+        figure: Figure = self.wait().plot_throughput_latency(ax)
+        return figure
 
     def apply(self) -> str:
         """`SweepResult.apply`, after waiting for the end.

@@ -185,11 +185,12 @@ def _group(name: str, value: Any) -> Any:
     default: Any = getattr(defaults, name, None)
     if not dataclasses.is_dataclass(default) or not isinstance(value, Mapping):
         return value
-    members = {member.name for member in dataclasses.fields(default)}
+    group: Any = type(default)
+    members = {member.name for member in dataclasses.fields(group)}
     for member in value:
         if member not in members:
             raise InvalidArgumentError(f"{name}: expected {', '.join(sorted(members))}, got '{member}'")
-    return type(default)(**{member: _tuples(setting) for member, setting in value.items()})
+    return group(**{member: _tuples(setting) for member, setting in value.items()})
 
 
 def _tuples(value: Any) -> Any:
