@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -108,10 +109,17 @@ def test_refused_batch_sizes_have_no_service_time(server: Server) -> None:
     assert "batches of more than 5 rows were not measured" in result.verdict()
 
 
-def test_service_times_include_server_overhead(server: Server) -> None:
+def test_service_times_include_the_overhead_of_a_server_in_this_process(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Meter, "concurrent_load", lambda *_: (1000.0, 50.0))  # ms per request, and the highest rate
     models = (tnb.profile.load.find_model(target, "held") for target in (server, server.url))
     here, outside = (measure(Meter(model, 1, {}, Event()), 8) for model in models)
-    assert here.times[8] > outside.times[8]
+    assert here.times[8] > 8 * 1000 > outside.times[8]
+    assert (here.max_rate, outside.max_rate) == (50.0, math.inf)
+
+
+def test_sweep_predicts_no_rate_above_what_the_server_reaches(server: Server) -> None:
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
     assert swept.trials[0].rate <= swept.max_rate
 
