@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, overload
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
@@ -112,7 +112,11 @@ class EditableList:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def __getitem__(self, index: int | slice) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> EditableFields: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[EditableFields]: ...
+    def __getitem__(self, index: int | slice) -> EditableFields | list[EditableFields]:
         if isinstance(index, slice):
             return list(self)[index]
         return EditableFields(self._messages[index], f"{self._path}[{index}]")
