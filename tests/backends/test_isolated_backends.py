@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.backends.models import Loaded, config_of, request, rows, write_identity
 from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.isolation.channel import Channel, Message
+from tritonnb.backends.isolation.codec import decode_error
+from tritonnb.backends.isolation.model_calls import ChildCalls
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 
 @pytest.mark.slow
@@ -99,3 +106,48 @@ def test_error_creating_an_isolated_backend_equals_that_in_process(tmp_path: Pat
         registry.isolated(ModelContext("m", 1, config_of("nosuch"), tmp_path))
     with pytest.raises(UnsupportedError, match="backend 'dali' is not available"):
         registry.isolated(ModelContext("m", 1, config_of("dali"), tmp_path))
+
+
+class BrokenServer:
+    """A server that has metrics, and fails otherwise."""
+
+    def __init__(self) -> None:
+        self.metrics = CustomMetrics()
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        raise RuntimeError("broken")
+
+
+def call_from_child(server: Any) -> Callable[..., Any]:
+    """Return a function that handles a message of a child, and returns the value of the reply or raises its error."""
+    ours, theirs = (Channel(end) for end in socket.socketpair())
+    calls = ChildCalls("m_0", server, ours)
+
+    def call(*header: Any, has_reply: bool = True) -> Any:
+        calls.handle(Message(list(header), np.empty(0, np.uint8), None))
+        if not has_reply:
+            return None
+        message = theirs.receive()
+        assert message is not None
+        _, _, value, error = message.header
+        if error is not None:
+            raise decode_error(error)
+        return value
+
+    return call
+
+
+def test_metrics_of_a_child_end_with_their_family() -> None:
+    call = call_from_child(BrokenServer())
+    numbers = []
+    for family in ("closed", "open"):
+        call("open_family", 1, family, "", "gauge")
+        numbers.append(call("create_metric", 2, family, [["label", "x"]], None))
+    call("close_family", "closed", has_reply=False)
+    for number in numbers:
+        # That of the closed family may have been sent before on the other channel.
+        call("change_metric", number, "set", 3.0, has_reply=False)
+    closed, kept = numbers
+    assert call("metric_value", 3, kept) == 3
+    with pytest.raises(InternalError):
+        call("metric_value", 4, closed)

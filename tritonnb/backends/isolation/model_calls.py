@@ -220,7 +220,11 @@ class ChildCalls:
         self._families[name] = self._server_calls().metrics.open(name, description, MetricKind(kind))
 
     def _close_family(self, name: str) -> None:
-        self._server_calls().metrics.close(self._families.pop(name))
+        family = self._families.pop(name)
+        for number, metric in list(self._metrics.items()):
+            if family.metrics.get(metric.labels) is metric:
+                del self._metrics[number]
+        self._server_calls().metrics.close(family)
 
     def _create_metric(self, family: str, labels: list[list[str]], buckets: list[float] | None) -> int:
         number = next(self._numbers)
@@ -229,7 +233,9 @@ class ChildCalls:
 
     def _change_metric(self, number: int, change: str, value: float) -> None:
         changes = {"increment": CustomMetric.increment, "set": CustomMetric.set, "observe": CustomMetric.observe}
-        changes[change](self._metrics[number], value)
+        metric = self._metrics.get(number)
+        if metric is not None:  # its family was closed on the other channel
+            changes[change](metric, value)
 
     def _metric_value(self, number: int) -> float:
         return self._metrics[number].value()
