@@ -15,7 +15,7 @@ from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.channel import Channel, Header, Message, Payload
-from tritonnb.core.errors import InternalError
+from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, MetricKind
 
@@ -159,8 +159,10 @@ class ChildCalls:
         value, error = None, None
         try:
             value = self._questions[kind](*arguments)
-        except Exception as raised:
+        except TritonError as raised:
             error = codec.encode_error(raised)
+        except Exception as raised:
+            error = codec.encode_error(InternalError(f"{type(raised).__name__}: {raised}"))
         self._post(["reply", number, value, error])
 
     def _send_response(self, number: int, response: InferResponse, was_accepted: bool) -> None:
