@@ -197,6 +197,11 @@ def test_error_for_invalid_parameter_names_it(tmp_path: Path, name: str, value: 
         Loaded(config_of("openvino", extra=parameters(**{name: value})), write_ir(tmp_path))
 
 
+def test_values_of_parameters_are_checked_before_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected the parameter 'NUM_STREAMS'"):
+        Loaded(config_of("openvino", extra=parameters(NUM_STREAMS="many")), tmp_path)
+
+
 CONTROL = (
     'sequence_batching { control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] '
     "} } }"

@@ -81,6 +81,7 @@ class OpenVinoModel(BackendModel):
         device = context.parameters.get("TARGET_DEVICE", "").upper() or "CPU"
         extension = context.parameters.get("CPU_EXTENSION_PATH", "")
         _check_config(context)
+        properties = device_properties(context)
         core = ov.Core()
         with memory_growth(CPU) as self.memory:
             if extension:
@@ -88,7 +89,7 @@ class OpenVinoModel(BackendModel):
                     core.add_extension(extension)
             model = prepare_model(read_model(core, context), context, self.tensors.spec)
             with errors_in("loading model"):
-                properties = device_properties(core, context, device)
+                _check_device_properties(core, context, device, properties)
                 self.compiled = core.compile_model(model, device, properties)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
@@ -182,15 +183,13 @@ def is_yes(context: ModelContext, name: str) -> bool:
     return context.parameters.get(name, "").lower() == "yes"
 
 
-def device_properties(core: ov.Core, context: ModelContext, device: str) -> dict[str, Any]:
+def device_properties(context: ModelContext) -> dict[str, Any]:
     """Return the parameters of a model that are properties of its device.
 
     Raises
     ------
     InvalidArgumentError
         If one has an invalid value.
-    UnsupportedError
-        If the device lacks one of them: devices of different versions of OpenVINO have different ones.
     """
     properties: dict[str, Any] = {}
     for name, (pattern, expected) in _DEVICE_PARAMETERS.items():
@@ -203,6 +202,11 @@ def device_properties(core: ov.Core, context: ModelContext, device: str) -> dict
             properties["INFERENCE_PRECISION_HINT"] = "bf16"
         else:
             properties[name] = int(value) if name.endswith("_THREADS") else value
+    return properties
+
+
+def _check_device_properties(core: ov.Core, context: ModelContext, device: str, properties: dict[str, Any]) -> None:
+    """Refuse properties that the device lacks: devices of different versions of OpenVINO have different ones."""
     supported = core.get_property(device, "SUPPORTED_PROPERTIES")
     for name in properties:
         if name not in supported:
@@ -210,7 +214,6 @@ def device_properties(core: ov.Core, context: ModelContext, device: str) -> dict
                 f"model '{context.name}': parameter '{name}' expected a property of device {device}, which in OpenVINO "
                 f"{ov.__version__.partition('-')[0]} has none of that name; remove the parameter"
             )
-    return properties
 
 
 @contextlib.contextmanager
