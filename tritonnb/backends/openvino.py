@@ -87,7 +87,7 @@ class OpenVinoModel(BackendModel):
             if extension:
                 with errors_in(" loading custom CPU extensions"):
                     core.add_extension(extension)
-            model = prepare_model(read_model(core, context), context, self.tensors.spec)
+            model = prepare_model(read_model(core, context), context, self.tensors.spec, self.pads_batches)
             with errors_in("loading model"):
                 _check_device_properties(core, context, device, properties)
                 self.compiled = core.compile_model(model, device, properties)
@@ -285,7 +285,7 @@ def model_tensor(port: Any) -> model_checks.ModelTensor:
     return model_checks.ModelTensor(name, _DATATYPES[element], dims)
 
 
-def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec) -> ov.Model:
+def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, pads_batches: bool) -> ov.Model:
     """Check the configured tensors, and give the model their datatypes and batch size.
 
     With ``RESHAPE_IO_LAYERS``, its inputs get their dims, too.
@@ -296,6 +296,8 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec) -> ov
     context : ModelContext
     spec : ModelSpec
         The tensors of the configuration. As on Triton, a datatype other than the model's is converted.
+    pads_batches : bool
+        Whether every batch has ``max_batch_size`` rows.
 
     Returns
     -------
@@ -321,7 +323,8 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec) -> ov
     if reshape:
         _reshape(model, spec)
     if spec.max_batch_size:
-        _set_batch_size(model, context, spec)
+        is_fixed = pads_batches or is_yes(context, "SKIP_OV_DYNAMIC_BATCHSIZE")
+        _set_batch_size(model, spec, is_fixed)
     for name, tensor in spec.outputs.items():
         # After the batch size of the inputs was set.
         expected, shape = _full_shape(spec, tensor), model_tensor(model.output(name)).shape
@@ -377,13 +380,11 @@ def _reshape(model: ov.Model, spec: ModelSpec) -> None:
         model.reshape(shapes)
 
 
-def _set_batch_size(model: ov.Model, context: ModelContext, spec: ModelSpec) -> None:
-    """Make the first dimension of every input variable, or ``max_batch_size`` if it is to be fixed.
+def _set_batch_size(model: ov.Model, spec: ModelSpec, is_fixed: bool) -> None:
+    """Make the first dimension of every input variable, or ``max_batch_size`` if it is fixed.
 
-    It is fixed with ``SKIP_OV_DYNAMIC_BATCHSIZE``, when batches are padded, and if operations of the model fix that of
-    an output.
+    Operations of the model that fix the batch size of an output fix it, too.
     """
-    is_fixed = is_yes(context, "SKIP_OV_DYNAMIC_BATCHSIZE") or is_yes(context, "ENABLE_BATCH_PADDING")
     for name in spec.inputs:
         with errors_in(f"setting layout for {name}"):
             model.input(name).node.set_layout(ov.Layout("N..."))
