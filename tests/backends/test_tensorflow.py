@@ -27,7 +27,7 @@ from tests.backends.models import Loaded, config_of, request  # noqa: E402
 from tests.backends.serving import check_batches, one_batch, write_config  # noqa: E402
 from tritonnb.backends.contract import InstanceSpec  # noqa: E402
 from tritonnb.backends.registry import BackendRegistry  # noqa: E402
-from tritonnb.core.errors import InternalError, UnsupportedError  # noqa: E402
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError  # noqa: E402
 from tritonnb.model_config.load import load_config  # noqa: E402
 from tritonnb.model_zoo import digits  # noqa: E402
 
@@ -341,6 +341,11 @@ def test_model_that_cannot_run_is_refused(
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "1" / "model.savedmodel" / "saved_model.pb"
     check_refusal(path, breakage, lambda: loaded(tmp_path, **config), message)
+
+
+def test_values_of_parameters_are_checked_before_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="parameter 'TF_NUM_INTRA_THREADS' must be non-negative number"):
+        loaded(tmp_path, extra=parameters(TF_NUM_INTRA_THREADS="-1"))
 
 
 def test_invalid_graphdef_is_refused(graph: Path) -> None:

@@ -191,10 +191,11 @@ def open_session(context: ModelContext, spec: InstanceSpec) -> tuple[Any, Tensor
         If the file cannot be loaded, a parameter has an invalid value, or the instance runs on a GPU, and TensorFlow
         has none.
     """
+    config = _session_config(context, spec)
     platform = check_platform(context)
     path = find_model_file(context, _FILES[platform], may_be_directory=True)
     graph = tf.Graph()
-    session = tf.compat.v1.Session(graph=graph, config=_session_config(context, spec))
+    session = tf.compat.v1.Session(graph=graph, config=config)
     try:
         with graph.as_default():
             if platform == SAVED_MODEL:
