@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from onnx import GraphProto, TensorProto, helper
+from onnx import TensorProto, helper, save_model
 
 from tests.backends.models import Loaded, config_of, request
 from tritonnb.backends.execution import Execution
@@ -67,17 +67,12 @@ def bound(tmp_path: Path) -> Loaded:
         helper.make_node("Cast", ["SEEN"], ["BEFORE"], to=FLOAT),
     ]
     graph = helper.make_graph(nodes, "g", [ends[name] for name in INPUTS], [ends[name] for name in OUTPUTS])
-    write(graph, tmp_path)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "1").mkdir()
+    save_model(model, tmp_path / "1" / "model.onnx")
     loaded = Loaded(config_of("onnxruntime", TENSORS, STATES), tmp_path)
     loaded.instance.bind("cpu", 0)
     return loaded
-
-
-def write(graph: GraphProto, directory: Path) -> None:
-    """Write a graph as version 1 of a model."""
-    (directory / "1").mkdir()
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (directory / "1" / "model.onnx").write_bytes(model.SerializeToString())
 
 
 def run(bound: Loaded, *steps: InferRequest) -> dict[str, list[list[float]]]:
@@ -103,20 +98,3 @@ def test_request_with_an_error_response_keeps_its_state(bound: Loaded) -> None:
     bound.instance.execute(execution)
     assert one.inputs["TOTAL"].array.tolist() == [[0, 0]]
     assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]
-
-
-def test_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -> None:
-    tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 2 } output { name: "Y" data_type: TYPE_FP32 dims: 2 }'
-    state = 'sequence_batching { state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 } }'
-    ends = {name: helper.make_tensor_value_info(name, FLOAT, ["b", 2]) for name in ("X", "TOTAL", "Y", "NEXT_TOTAL")}
-    nodes = [
-        helper.make_node("Add", ["TOTAL", "X"], ["NEXT_TOTAL"]),
-        helper.make_node("Identity", ["NEXT_TOTAL"], ["Y"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [ends["X"], ends["TOTAL"]], [ends["Y"], ends["NEXT_TOTAL"]])
-    write(graph, tmp_path)
-    loaded = Loaded(config_of("onnxruntime", tensors, state), tmp_path)
-    loaded.instance.bind("cpu", 0)
-    sequence = Sequence()
-    answers = [loaded.run(sequence.step(x))[0].outputs[0].array.tolist() for x in (1, 2)]
-    assert answers == [[[1, 1]], [[3, 3]]]
