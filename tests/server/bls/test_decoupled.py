@@ -112,6 +112,17 @@ return [len(response.output_tensors()) for response in asyncio.run(count())]
     assert ask(2) == [1, 1, 0]
 
 
+def test_responses_are_a_response_iterator_as_on_triton(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+    ask = scripted(
+        """
+responses = ask("count", x).exec(decoupled=True)
+public = [name for name in dir(responses) if not name.startswith("_")]
+return [type(responses).__name__ == "ResponseIterator", public == ["cancel"]]
+"""
+    )
+    assert ask(2) == [1, 1]
+
+
 def test_second_iteration_of_responses_continues_after_the_first(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:

@@ -24,7 +24,7 @@ from tritonnb.telemetry import custom_metrics
 from tritonnb.telemetry.custom_metrics import MetricKind
 
 
-class BlsCall:
+class ResponseIterator:
     """A request in progress: an iterator over its responses as they arrive, of which the last one may be empty.
 
     A second iteration continues where the first one stopped; after the last response it starts from the first.
@@ -74,7 +74,7 @@ class BlsCall:
             return
         server.infer(self._request, decoupled=decoupled, cause=cause)
 
-    def wait(self, index: int) -> InferenceResponse:
+    def _wait(self, index: int) -> InferenceResponse:
         """Wait for response ``index``, counted from 0.
 
         Raises
@@ -86,7 +86,7 @@ class BlsCall:
             self._condition.wait_for(lambda: self._finished or len(self._responses) > index)
             return self._responses[index]
 
-    async def wait_async(self) -> InferenceResponse:
+    async def _wait_async(self) -> InferenceResponse:
         """Wait for the first response on the event loop of the caller."""
         with self._condition:
             if self._responses:
@@ -102,7 +102,7 @@ class BlsCall:
 
     def __next__(self) -> InferenceResponse:
         try:
-            response = self.wait(self._next)
+            response = self._wait(self._next)
         except IndexError:
             raise StopIteration from None
         self._next += 1

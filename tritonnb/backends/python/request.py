@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
-from tritonnb.backends.python.calls import BlsCall
+from tritonnb.backends.python.calls import ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, check_types
@@ -167,8 +167,8 @@ class InferenceRequest:
     @overload
     def exec(self, decoupled: Literal[False] = False) -> InferenceResponse: ...
     @overload
-    def exec(self, decoupled: Literal[True]) -> BlsCall: ...
-    def exec(self, decoupled: bool = False) -> InferenceResponse | BlsCall:
+    def exec(self, decoupled: Literal[True]) -> ResponseIterator: ...
+    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
         """Send the request and wait for the response.
 
         Parameters
@@ -176,17 +176,17 @@ class InferenceRequest:
         decoupled : bool, optional
             Return an iterator over any number of responses, as soon as the first was received.
         """
-        call = self._call(decoupled)
-        first = call.wait(0)
-        return call if decoupled else first
+        responses = self._call(decoupled)
+        first = responses._wait(0)
+        return responses if decoupled else first
 
-    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | BlsCall:
+    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
         """Like `exec`, for ``async def execute``: other requests can be sent before the response is received."""
-        call = self._call(decoupled)
-        first = await call.wait_async()
-        return call if decoupled else first
+        responses = self._call(decoupled)
+        first = await responses._wait_async()
+        return responses if decoupled else first
 
-    def _call(self, decoupled: bool) -> BlsCall:
+    def _call(self, decoupled: bool) -> ResponseIterator:
         binding = self._binding or current_binding()
         if binding is None:
             raise TritonModelException("BLS: expected the request to come from a model that a server runs")
@@ -194,7 +194,7 @@ class InferenceRequest:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
         if binding.process != os.getpid():  # a forked process has no server
             raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
-        return BlsCall(self._request, self._inputs or (), binding.server, decoupled, self._cause)
+        return ResponseIterator(self._request, self._inputs or (), binding.server, decoupled, self._cause)
 
     # --- contents -----------------------------------------------------------------------------
 
