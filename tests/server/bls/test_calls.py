@@ -213,3 +213,15 @@ def test_reshape_of_the_configuration_is_undone_for_every_response(server: Serve
     server.load("count2")
     shapes = [response["Y"].shape for response in server["count2"].infer_all(X=np.array([[2]], np.float32)) if response]
     assert shapes == [(1, 1), (1, 1)]
+
+
+def test_inputs_of_a_request_are_those_of_its_creation(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+    ask = scripted(
+        """
+inputs = [pb_utils.Tensor("X", np.full((1, 1), 3, np.float32))]
+request = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=inputs)
+inputs *= 2
+return [len(request.inputs()), value(request.exec())]
+"""
+    )
+    assert ask(0) == [1, 6]

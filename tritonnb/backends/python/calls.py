@@ -135,9 +135,9 @@ def _find_error(request: InferRequest, inputs: Sequence[Tensor]) -> TritonError 
     correlation_id = request.correlation_id
     if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
         return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
-    names = [tensor.name() for tensor in inputs]
-    duplicate = next((name for name in names if names.count(name) > 1), None)
-    if duplicate is not None:
+    if len(inputs) > len(request.inputs):
+        names = [tensor.name() for tensor in inputs]
+        duplicate = next(name for name in names if names.count(name) > 1)
         return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")
     return find_parameter_error(request.parameters)
 

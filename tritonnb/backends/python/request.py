@@ -141,7 +141,7 @@ class InferenceRequest:
             correlation_id=correlation_id,
             flags=_integer("flags", flags, _FLAGS),
         )
-        self._inputs: Sequence[Tensor] | None = inputs
+        self._inputs: tuple[Tensor, ...] | None = tuple(inputs)
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
         self._send_function: _SendFunction | None = None
