@@ -15,7 +15,7 @@ from tritonnb.backends.python import module_import
 from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.backends.python.declared_outputs import DeclaredOutputs
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-from tritonnb.backends.python.response import InferenceResponse, to_core_response
+from tritonnb.backends.python.response import InferenceResponse, Send, to_core_response
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.failures import frames_to_notes
@@ -207,7 +207,7 @@ class ModelExecutor:
         self._coroutines.start(coroutine, send_failure)
         return None
 
-    def _send_function(self, execution: Execution, index: int, senders: _Senders) -> Callable[[InferResponse], None]:
+    def _send_function(self, execution: Execution, index: int, senders: _Senders) -> Send:
         if not self._decoupled:
             return self._single_sender(execution, index, senders).send
         send = execution.sender(index).send

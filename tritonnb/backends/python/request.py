@@ -15,9 +15,9 @@ from typing import ClassVar, Literal, SupportsIndex, overload
 from tritonnb.backends.python.calls import ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
-from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, check_types
+from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, Send, check_types
 from tritonnb.backends.python.tensor import Tensor, decode_text, to_core_tensor
-from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, discard_response
+from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -58,10 +58,6 @@ class InferenceTrace:
         return None
 
 
-#: Returns the function that sends the responses to a request.
-_SendFunction = Callable[[], Callable[[InferResponse], None]]
-
-
 class InferenceRequest:
     """A request to a model.
 
@@ -87,7 +83,7 @@ class InferenceRequest:
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    __slots__ = ("_cause", "_inputs", "_outputs", "_request", "_send_function", "_tensors", "release_flags")
+    __slots__ = ("_cause", "_inputs", "_new_send", "_outputs", "_request", "_tensors", "release_flags")
 
     def __init__(
         self,
@@ -144,12 +140,12 @@ class InferenceRequest:
         self._inputs: tuple[Tensor, ...] | None = tuple(inputs)
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
-        self._send_function: _SendFunction | None = None
+        self._new_send: Callable[[], Send] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
     def received(
-        cls, request: InferRequest, outputs: tuple[str, ...], send_function: _SendFunction
+        cls, request: InferRequest, outputs: tuple[str, ...], new_send: Callable[[], Send]
     ) -> InferenceRequest:
         """Return a request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
@@ -157,7 +153,7 @@ class InferenceRequest:
         received._inputs = None
         received._tensors = {}
         received._outputs = outputs
-        received._send_function = send_function
+        received._new_send = new_send
         received._cause = None
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
@@ -273,11 +269,11 @@ class InferenceRequest:
 
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the request's response sender. A model that is not decoupled sends one response, or returns it."""
-        if self._send_function is None:
+        if self._new_send is None:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
             )
-        return InferenceResponseSender(self._send_function(), self._request, self._outputs)
+        return InferenceResponseSender(self._new_send(), self._request, self._outputs)
 
 
 _FLAGS = range(2**32)

@@ -102,12 +102,16 @@ class InferenceResponse:
         return json.dumps(self._parameters or {})
 
 
+#: Sends one response to a request.
+Send = Callable[[InferResponse], None]
+
+
 class InferenceResponseSender:
     """The sender of a request's responses; only one response if the model is not decoupled."""
 
     __slots__ = ("_outputs", "_request", "_send")
 
-    def __init__(self, send: Callable[[InferResponse], None], request: InferRequest, outputs: Sequence[str]) -> None:
+    def __init__(self, send: Send, request: InferRequest, outputs: Sequence[str]) -> None:
         self._send = send
         self._request = request
         self._outputs = outputs
