@@ -122,7 +122,8 @@ class Child:
         if memory_bytes is not None:
             # Allocations beyond it raise MemoryError.
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        self._backend = BackendLocation(*location).create()
+        name, entry_point, arguments = location
+        self._backend = BackendLocation(name, entry_point, tuple(arguments)).create()
         self._backend.initialize(settings)
         counts = {kind: self._backend.default_instance_count(kind) for kind in KINDS}
         self._return([self._backend.supports_batch_tensors, counts])
