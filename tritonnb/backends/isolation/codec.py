@@ -253,7 +253,7 @@ def decode_response(encoded: Encoded, payload: Payload, *, copy: bool) -> InferR
 
 
 def encode_error(error: Exception) -> Encoded:
-    """Encode an error, with the exception of user code that caused it; another exception is such a cause."""
+    """Encode an error. An exception that is not a `TritonError` becomes the ``model_error`` of an `InternalError`."""
     if not isinstance(error, TritonError):
         error = InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
     cause = error.model_error
