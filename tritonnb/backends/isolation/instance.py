@@ -102,6 +102,37 @@ class IsolatedInstance(BackendModelInstance):
 
     # --- the contract -------------------------------------------------------------------------
 
+    def initialize(self) -> None:
+        """Start the process, and initialise the model in it; also after the process has ended.
+
+        Raises
+        ------
+        TritonError
+            If that fails; the process has ended.
+        """
+        opened, self._opened = self._opened, None
+        child = opened or ChildProcess(self._spec.name, self._context.server)
+        try:
+            if opened is None:
+                child.run(open_command(self._location, self._context))
+            child.model_calls.name = self._spec.name
+            spec = dataclasses.astuple(dataclasses.replace(self._spec, resources=()))  # backends do not read them
+            command = context_command("initialize", self._context, spec)
+            _, self.error_responses_fail, self._has_check, usage = child.run(command).header
+        except ProcessEndedError:
+            hint = f"its process ended while it was initialised: {child.describe_end()}"
+            child.close()
+            raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
+        except BaseException:
+            child.close()
+            raise
+        child.ended = functools.partial(self._ended, child)
+        self._inputs.close()
+        self.memory = {(kind, number): size for kind, number, size in usage}
+        with self._lock:
+            self._child = child
+            self._is_recovering = False
+
     def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
         """Report the end of the process between executions."""
         self._lost = lost
@@ -220,37 +251,6 @@ class IsolatedInstance(BackendModelInstance):
             child.model_calls.check_ready()
 
     # --- the process --------------------------------------------------------------------------
-
-    def initialize(self) -> None:
-        """Start the process, and initialise the model in it.
-
-        Raises
-        ------
-        TritonError
-            If that fails; the process has ended.
-        """
-        opened, self._opened = self._opened, None
-        child = opened or ChildProcess(self._spec.name, self._context.server)
-        try:
-            if opened is None:
-                child.run(open_command(self._location, self._context))
-            child.model_calls.name = self._spec.name
-            spec = dataclasses.astuple(dataclasses.replace(self._spec, resources=()))  # backends do not read them
-            command = context_command("initialize", self._context, spec)
-            _, self.error_responses_fail, self._has_check, usage = child.run(command).header
-        except ProcessEndedError:
-            hint = f"its process ended while it was initialised: {child.describe_end()}"
-            child.close()
-            raise InternalError(not_healthy(self._spec.name).message, hint=hint) from None
-        except BaseException:
-            child.close()
-            raise
-        child.ended = functools.partial(self._ended, child)
-        self._inputs.close()
-        self.memory = {(kind, number): size for kind, number, size in usage}
-        with self._lock:
-            self._child = child
-            self._is_recovering = False
 
     def _try_to_start(self) -> None:
         try:
