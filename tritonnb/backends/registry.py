@@ -66,6 +66,13 @@ class BackendRegistry:
     def isolated(self, context: ModelContext, library: Path | None = None) -> IsolatedBackend:
         """Return a backend for one model whose instances run in their own processes.
 
+        Parameters
+        ----------
+        context : ModelContext
+            Its configuration names the backend.
+        library : pathlib.Path, optional
+            As for `get`.
+
         Raises
         ------
         TritonError
