@@ -1,7 +1,8 @@
 """The ONNX Runtime backend: ``backend: "onnxruntime"``.
 
-Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend: names and values are
-passed on. Options that cannot be implemented here and unknown options of an accelerator are errors.
+Auto-completion follows Triton's ONNX Runtime backend, and so do the names and values of session, run and accelerator
+options, which are passed on. Options that cannot be implemented here, and unknown options of an accelerator, are
+errors.
 
 Each instance has its own session. On CUDA, tensors are bound to the device (`OnnxInstance.bind`) unless one of them has
 strings; on the CPU, the session takes and returns NumPy arrays.
