@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import append_zeros
+from tritonnb.backends.batching import Array, append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec
 from tritonnb.backends.device_states import DTYPES
@@ -42,7 +41,6 @@ from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 AOTI_PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
 
-Array = npt.NDArray[Any]
 Run = Callable[[list[Array]], list[Array]]
 
 _INPUT_ERROR = re.compile(r"input_handles\[(\d+)\]: (.*)", re.DOTALL)

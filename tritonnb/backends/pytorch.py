@@ -12,9 +12,9 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from tritonnb.backends.batching import Array
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.device_states import DTYPES, DeviceStates
@@ -197,7 +197,7 @@ class TorchInstance(BackendModelInstance):
                 raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
         return self._module(**{self._arguments[name].name: tensor for name, tensor in tensors.items()})
 
-    def _to_device(self, name: str, array: npt.NDArray[np.generic]) -> _Value:
+    def _to_device(self, name: str, array: Array) -> _Value:
         if array.dtype.kind == "O":
             return list(array.tolist())
         if self._stream is None:
@@ -212,7 +212,7 @@ class TorchInstance(BackendModelInstance):
         np.copyto(pinned.numpy(), array)
         return pinned.to(self._device, non_blocking=True)
 
-    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[np.generic]]:
+    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, Array]:
         lists = {name: _encode_strings(value) for name, value in values.items() if isinstance(value, list)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         if self._stream is None:
@@ -278,7 +278,7 @@ def _as_sequence(result: object) -> Sequence[_Value]:
     return values
 
 
-def _encode_strings(values: list[str]) -> npt.NDArray[np.generic]:
+def _encode_strings(values: list[str]) -> Array:
     return np.array([value.encode() for value in values], dtype=object)
 
 

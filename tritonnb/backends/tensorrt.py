@@ -16,6 +16,7 @@ import numpy.typing as npt
 import tensorrt as trt
 from cuda.bindings import runtime
 
+from tritonnb.backends.batching import Array
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import memory_growth
@@ -128,9 +129,6 @@ def _datatype(engine: Any, name: str) -> DataType:
     if kind not in _DATATYPES:
         raise InvalidArgumentError(f"tensor '{name}': expected one of {', '.join(_DATATYPES)}, got {kind}")
     return BY_NAME[_DATATYPES[kind]]
-
-
-Array = npt.NDArray[np.generic]
 
 
 class CudaStream:

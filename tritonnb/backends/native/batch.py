@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tritonnb.backends.batching import with_configured_shape
+from tritonnb.backends.batching import Array, with_configured_shape
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
 from tritonnb.core.datatypes import BY_NUMBER, decode_bytes, encode_bytes
@@ -22,6 +21,9 @@ from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import ModelSpec
+
+#: The number of shapes and names that are converted once.
+_CACHE = 1024
 
 #: Numbers that identify the requests of a process in events.
 _tokens = itertools.count(1)
@@ -141,11 +143,6 @@ class NativeBatch:
 
 
 # --- requests and responses -----------------------------------------------------------------------
-
-Array = npt.NDArray[np.generic]
-
-#: The number of shapes and names that are converted once.
-_CACHE = 1024
 
 
 @functools.lru_cache(_CACHE)
