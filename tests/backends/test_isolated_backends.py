@@ -154,6 +154,6 @@ def test_metrics_of_a_child_end_with_their_family() -> None:
 
 
 def test_failure_of_the_server_is_not_one_of_user_code() -> None:
-    with pytest.raises(InternalError, match="^RuntimeError: broken$") as caught:
+    with pytest.raises(InternalError, match=r"^RuntimeError: broken$") as caught:
         call_from_child(BrokenServer())("is_model_ready", 1, "m", 1)
     assert caught.value.model_error is None

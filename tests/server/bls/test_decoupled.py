@@ -112,7 +112,9 @@ return [len(response.output_tensors()) for response in asyncio.run(count())]
     assert ask(2) == [1, 1, 0]
 
 
-def test_responses_are_a_response_iterator_as_on_triton(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_responses_are_a_response_iterator_as_on_triton(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted(
         """
 responses = ask("count", x).exec(decoupled=True)
