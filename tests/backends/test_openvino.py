@@ -14,7 +14,8 @@ from openvino import opset13 as ops
 from tests.backends.framework_checks import BAD_FILES, STATE, WRONG_TENSORS, Breakage, check_refusal, parameters
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tests.backends.serving import check_batches, one_batch, write_config
-from tritonnb.backends.contract import InstanceSpec
+from tritonnb.backends.contract import InstanceSpec, ModelContext
+from tritonnb.backends.openvino import OpenVinoBackend
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_zoo import dense
@@ -198,8 +199,10 @@ def test_error_for_invalid_parameter_names_it(tmp_path: Path, name: str, value: 
 
 
 def test_values_of_parameters_are_checked_before_the_file(tmp_path: Path) -> None:
+    config = config_of("openvino", extra=parameters(NUM_STREAMS="many"))
+    model = OpenVinoBackend().create_model(ModelContext("m", 1, config, tmp_path))
     with pytest.raises(InvalidArgumentError, match="expected the parameter 'NUM_STREAMS'"):
-        Loaded(config_of("openvino", extra=parameters(NUM_STREAMS="many")), tmp_path)
+        model.initialize()
 
 
 CONTROL = (

@@ -345,7 +345,7 @@ def test_model_that_cannot_run_is_refused(
 
 def test_values_of_parameters_are_checked_before_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="parameter 'TF_NUM_INTRA_THREADS' must be non-negative number"):
-        loaded(tmp_path, extra=parameters(TF_NUM_INTRA_THREADS="-1"))
+        loaded(tmp_path, GRAPH_TENSORS, parameters(TF_NUM_INTRA_THREADS="-1"), platform=GRAPH_DEF)
 
 
 def test_invalid_graphdef_is_refused(graph: Path) -> None:
