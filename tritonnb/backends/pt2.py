@@ -21,7 +21,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,8 +69,8 @@ class Pt2Model(BackendModel):
         self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
         self._share = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
         self._shared: dict[int, Any] = {}
-        for kind, name, datatype, _ in configured_datatypes(context.config):
-            check_has_dtype(context.config, kind, name, datatype)
+        for tensor in configured_tensors(context.config):
+            check_has_dtype(context.config, tensor)
 
     def load(self, device_index: int) -> Any:
         """Load the archive on a device, -1 for the CPU; instances share it with ``ENABLE_WEIGHT_SHARING``."""
@@ -216,16 +216,41 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     return positions
 
 
-def configured_datatypes(config: pb.ModelConfig) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield the kind, the name, the datatype and the message of each input, output and state in a configuration."""
-    kinds = {"input": config.input, "output": config.output, "state": config.sequence_batching.state}
-    for kind, tensors in kinds.items():
+class ConfiguredTensor(NamedTuple):
+    """An input, output or state of a configuration.
+
+    Attributes
+    ----------
+    kind : str
+        ``input``, ``output`` or ``state``.
+    name : str
+        Of a state, that of its output.
+    datatype : str
+    dims : tuple of int
+        After the reshape.
+    """
+
+    kind: str
+    name: str
+    datatype: str
+    dims: tuple[int, ...]
+
+
+def configured_tensors(config: pb.ModelConfig) -> Iterator[ConfiguredTensor]:
+    """Yield the inputs, outputs and states of a configuration, whatever their datatypes are."""
+    for kind, tensors in (("input", config.input), ("output", config.output)):
         for tensor in tensors:
-            name = tensor.output_name if kind == "state" else tensor.name
-            yield kind, name, BY_NUMBER.get(tensor.data_type, INVALID).config_name, tensor
+            dims = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
+            yield ConfiguredTensor(kind, tensor.name, _config_name(tensor.data_type), tuple(dims))
+    for state in config.sequence_batching.state:
+        yield ConfiguredTensor("state", state.output_name, _config_name(state.data_type), tuple(state.dims))
 
 
-def check_has_dtype(config: pb.ModelConfig, kind: str, name: str, datatype: str) -> None:
+def _config_name(data_type: int) -> str:
+    return BY_NUMBER.get(data_type, INVALID).config_name
+
+
+def check_has_dtype(config: pb.ModelConfig, tensor: ConfiguredTensor) -> None:
     """Check that tensors of PyTorch can have the datatype of a configured tensor.
 
     Raises
@@ -233,8 +258,10 @@ def check_has_dtype(config: pb.ModelConfig, kind: str, name: str, datatype: str)
     InternalError
         If they cannot.
     """
-    if datatype not in DTYPES:
-        raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
+    if tensor.datatype not in DTYPES:
+        raise InternalError(
+            f"unsupported datatype {tensor.datatype} for {tensor.kind} '{tensor.name}' for model '{config.name}'"
+        )
 
 
 # --- the check of a program -----------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.devices import CPU
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_model_file, integer_parameter
-from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, configured_datatypes
+from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, configured_tensors
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
@@ -285,18 +285,16 @@ def _encode_strings(values: list[str]) -> Array:
 def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
     """Check the datatypes of all tensors, and return those of the outputs and state outputs by name."""
     datatypes: dict[str, str] = {}
-    for kind, name, datatype, tensor in configured_datatypes(config):
-        if datatype == _STRINGS:
-            dims = tensor.reshape.shape if kind != "state" and tensor.HasField("reshape") else tensor.dims
-            if len(dims) + (config.max_batch_size > 0) > 1:
-                raise InternalError(
-                    f"Triton only supports 1 dimensional List of String as {kind.replace('state', 'output')} for "
-                    f"'{name}' for model '{config.name}'"
-                )
-        else:
-            check_has_dtype(config, kind, name, datatype)
-        if kind != "input":
-            datatypes[name] = datatype
+    for tensor in configured_tensors(config):
+        if tensor.datatype != _STRINGS:
+            check_has_dtype(config, tensor)
+        elif len(tensor.dims) + (config.max_batch_size > 0) > 1:
+            raise InternalError(
+                f"Triton only supports 1 dimensional List of String as {tensor.kind.replace('state', 'output')} for "
+                f"'{tensor.name}' for model '{config.name}'"
+            )
+        if tensor.kind != "input":
+            datatypes[tensor.name] = tensor.datatype
     for control_input in config.sequence_batching.control_input:
         for control in control_input.control:
             datatype = BY_NUMBER.get(control.data_type, INVALID).config_name
