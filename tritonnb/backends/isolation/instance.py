@@ -103,7 +103,7 @@ class IsolatedInstance(BackendModelInstance):
     # --- the contract -------------------------------------------------------------------------
 
     def initialize(self) -> None:
-        """Start the process, and initialise the model in it; also after the process has ended.
+        """Start the process, or start it again after it has ended, and initialise the model in it.
 
         Raises
         ------
