@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES
 from tritonnb.cli.main import main
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
@@ -115,3 +118,19 @@ def test_request_with_a_trace_context_is_a_child_span(tmp_path: Path, write_mode
         "REQUEST_START", "QUEUE_START", "BATCH_SENT", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START",
         "COMPUTE_END", "REQUEST_END",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("transport", ["fast", "grpcio"])
+def test_failed_request_over_grpc_is_traced(transport: str, tmp_path: Path, write_model: Callable[..., Path]) -> None:
+    fails = "class TritonPythonModel:\n    def execute(self, requests):\n        raise ValueError('no')\n"
+    trace = TraceOptions(str(tmp_path / "trace.json"), frozenset(["TIMESTAMPS"]), rate=1)
+    options = GrpcOptions(transport=transport)
+    with Server(write_model("fails", fails), port=0, grpc_port=0, grpc=options, trace=trace) as server:
+        with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+            tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+            tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+            with pytest.raises(InferenceServerException, match="no"):
+                client.infer("fails", [tensor])
+    entries = json.loads((tmp_path / "trace.json").read_text())
+    stamps = [stamp["name"] for entry in entries for stamp in entry.get("timestamps", ())]
+    assert {"REQUEST_START", "REQUEST_END", "GRPC_SEND_END"} <= set(stamps)

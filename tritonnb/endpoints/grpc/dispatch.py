@@ -17,7 +17,7 @@ from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.plain_request import read_plain
-from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions, Serialized
+from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
@@ -28,20 +28,14 @@ _END_STREAM_ON_ERROR = "triton_grpc_error"
 
 
 class RpcDispatcher:
-    """The dispatcher of one endpoint's RPCs.
-
-    Attributes
-    ----------
-    streams : set of InferStream
-        Those in progress.
-    """
+    """The dispatcher of one endpoint's RPCs; their messages are serialized."""
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
         self._handlers = RpcHandlers(engine)
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
-        self.streams: set[InferStream] = set()
+        self._streams: set[InferStream] = set()
 
     @property
     def needs_metadata(self) -> bool:
@@ -49,7 +43,7 @@ class RpcDispatcher:
         return self._forward_pattern is not None or self._restrictions.apply_to(INFER)
 
     async def call(self, name: str, message: Serialized, metadata: Mapping[str, str]) -> bytes:
-        """Run an RPC with one response, and return it; cancelling the task cancels an inference.
+        """Run an RPC with one response, and return that; cancelling the task cancels an inference.
 
         Raises
         ------
@@ -58,7 +52,7 @@ class RpcDispatcher:
         """
         if name == INFER:
             return await self._infer_one(message, metadata)
-        request = message if name == HEALTH else RPC_OF[name].read(message)
+        request = message if name == HEALTH else MESSAGES_OF[name].read(message)
         self._restrictions.check(name, metadata)
         if name == HEALTH:
             return SERVING if await self._engine.is_ready() else _NOT_SERVING
@@ -66,7 +60,7 @@ class RpcDispatcher:
         if not isinstance(response, Message):
             # The installed messages may be older than a column of the statistics.
             ignores_unknown = name == "ModelStatistics"
-            empty = RPC_OF[name].response()
+            empty = MESSAGES_OF[name].response()
             response = json_format.ParseDict(response or {}, empty, ignore_unknown_fields=ignores_unknown)
         serialized: bytes = response.SerializeToString()
         return serialized
@@ -83,7 +77,7 @@ class RpcDispatcher:
         headers = self._forwarded_headers(metadata)
         request_id = ""
         try:
-            message = read_plain(serialized) or RPC_OF[INFER].read(serialized)
+            message = read_plain(serialized) or MESSAGES_OF[INFER].read(serialized)
             request_id = message.id
             return Inference.submit(
                 self._engine, message, on_response, streaming=False, metadata=metadata, headers=headers
@@ -96,7 +90,9 @@ class RpcDispatcher:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
 
         def on_response(inference: Inference, response: InferResponse) -> None:
-            if not future.done():
+            if future.done():  # the caller was cancelled
+                inference.sent(final=True)
+            else:
                 future.set_result(response)
 
         inference = self.infer(serialized, metadata, on_response)
@@ -105,9 +101,10 @@ class RpcDispatcher:
         except asyncio.CancelledError:
             inference.cancel()
             raise
-        message = b"".join(inference.response_parts(response))
-        inference.sent(final=True)
-        return message
+        try:
+            return b"".join(inference.response_parts(response))
+        finally:
+            inference.sent(final=True)
 
     async def stream(
         self, messages: AsyncIterator[Serialized], metadata: Mapping[str, str]
@@ -125,13 +122,18 @@ class RpcDispatcher:
         headers = self._forwarded_headers(metadata)
         submit = partial(Inference.submit, self._engine, streaming=True, metadata=metadata, headers=headers)
         stream = InferStream(_requests(messages), submit, metadata.get(_END_STREAM_ON_ERROR) == "true")
-        self.streams.add(stream)
+        self._streams.add(stream)
         try:
             async with aclosing(stream.responses()) as responses:
                 async for response in responses:
                     yield response.SerializeToString()
         finally:
-            self.streams.discard(stream)
+            self._streams.discard(stream)
+
+    def finish_streams(self) -> None:
+        """Let the streams in progress end after the responses to the requests that they have read."""
+        for stream in self._streams:
+            stream.finish()
 
     def _forwarded_headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
         if self._forward_pattern is None:
@@ -142,4 +144,4 @@ class RpcDispatcher:
 async def _requests(messages: AsyncIterator[Serialized]) -> AsyncIterator[pb.ModelInferRequest]:
     with suppress(InternalError):
         async for message in messages:
-            yield RPC_OF[INFER].read(message)
+            yield MESSAGES_OF[INFER].read(message)
