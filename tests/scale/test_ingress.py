@@ -27,7 +27,7 @@ from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.http_ingress import HttpIngress
-from tritonnb.scale.replica import RpcReply
+from tritonnb.scale.replica import Replica, RpcReply
 
 METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
 
@@ -97,6 +97,24 @@ def answer(deployment: Deployment, case: dict[str, Any]) -> dict[str, Any]:
 async def messages(serialized: Any) -> AsyncIterator[bytes]:
     for message in serialized:
         yield message
+
+
+def test_request_of_a_stream_gets_a_response_even_if_its_replica_fails_unexpectedly(
+    small: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: Replica, message: bytes, metadata: object) -> AsyncIterator[RpcReply]:
+        raise RuntimeError("unexpected")
+        yield RpcReply(message)
+
+    monkeypatch.setattr(Replica, "stream_rpc", fails)
+    requests = [pb.ModelInferRequest(model_name="echo_fp32", id=id).SerializeToString() for id in ("a", "b")]
+
+    async def replies() -> list[bytes]:
+        return [reply.message async for reply in small.grpc.stream(messages(requests), {}, LOCAL)]
+
+    responses = [pb.ModelStreamInferResponse.FromString(message) for message in small.run(replies())]
+    assert {response.infer_response.id for response in responses} == {"a", "b"}
+    assert all("unexpected" in response.error_message for response in responses)
 
 
 def test_grpc_responses_are_the_recorded_ones(deployment: Deployment) -> None:

@@ -14,8 +14,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import TritonError, UnsupportedError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.dispatch import SERVING
-from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
-from tritonnb.endpoints.request_rules import version_number
+from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions
+from tritonnb.endpoints.request_rules import as_triton_error, client_text, version_number
 from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.dispatch import first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings, check_caller
@@ -83,7 +83,7 @@ class GrpcIngress:
             return await self.merges[name](name, message, metadata)
         if effect is Effect.MEMORY:
             raise UnsupportedError(NO_SHARED_MEMORY)
-        request = _parse(RPC_OF[name].request, message)
+        request = _parse(MESSAGES_OF[name].request, message)
         model = _model_of(name, request)
         if effect is Effect.CHANGE and not _only_reads(request):
             return await self._change(name, message, request, model)
@@ -183,8 +183,8 @@ class _Stream:
         try:
             async for reply in group.stream(sequence, "stream_rpc", message, self._metadata):
                 self._responded(number, reply)
-        except TritonError as error:
-            response = pb.ModelStreamInferResponse(error_message=error.message)
+        except Exception as error:
+            response = pb.ModelStreamInferResponse(error_message=client_text(as_triton_error(error)))
             response.infer_response.id = request.id
             self._responded(number, RpcReply(response.SerializeToString()))
         self._in_order[number] = (self._in_order.get(number, ([], False))[0], True)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 
 from tornado import httputil
@@ -19,7 +20,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
-from tritonnb.endpoints.grpc.rpcs import INFER, RPC_OF
+from tritonnb.endpoints.grpc.rpcs import INFER, MESSAGES_OF
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
 from tritonnb.endpoints.metrics.exposition import write_metrics
@@ -221,13 +222,14 @@ class Replica:
 
         ordered = not self._is_decoupled(message)
         try:
-            async for response in self._rpcs.stream(one(), metadata):
-                yield RpcReply(response, ordered=ordered)
+            async with aclosing(self._rpcs.stream(one(), metadata)) as responses:
+                async for response in responses:
+                    yield RpcReply(response, ordered=ordered)
         except Exception as error:
             yield RpcReply.from_error(error)
 
     def _is_decoupled(self, message: bytes) -> bool:
-        request = RPC_OF[INFER].read(message)
+        request = MESSAGES_OF[INFER].read(message)
         try:
             return self.engine.model(request.model_name).decoupled
         except TritonError:
@@ -261,7 +263,7 @@ class Replica:
         )
 
     async def query(self, name: str, *arguments: object) -> RpcReply:
-        """Return the result of a query of the engine, ``statistics`` or ``index``, as JSON."""
+        """Return the result of a query of the engine, such as ``statistics``, as JSON."""
         try:
             return RpcReply(json.dumps(getattr(self.engine, name)(*arguments)).encode())
         except TritonError as error:
