@@ -27,25 +27,12 @@ from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import CustomMetricFamily, MetricKind, MetricSample
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies
-from tritonnb.telemetry.statistics import ModelStatistics
+from tritonnb.telemetry.statistics import Duration, ModelStatistics
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 #: The model versions, with their labels.
-Models = Sequence[tuple[ServedModel, dict[str, str]]]
+_Models = Sequence[tuple[ServedModel, dict[str, str]]]
 
-_PER_MODEL = {
-    "nv_cache_num_hits_per_model": "Number of cache hits per model",
-    "nv_cache_hit_duration_per_model": "Total cache hit duration per model, in microseconds",
-    "nv_cache_num_misses_per_model": "Number of cache misses per model",
-    "nv_cache_miss_duration_per_model": "Total cache miss (insert+lookup) duration per model, in microseconds",
-}
-
-_COUNTS = {
-    "nv_inference_request_success": "Number of successful inference requests, all batch sizes",
-    "nv_inference_request_failure": "Number of failed inference requests, all batch sizes",
-    "nv_inference_count": "Number of inferences performed (does not include cached requests)",
-    "nv_inference_exec_count": "Number of model executions performed (does not include cached requests)",
-}
 #: The durations that are measured, as the end of the documentation of their families.
 _MEASURED = {
     "request": "inference request duration in microseconds (includes cached requests)",
@@ -73,7 +60,7 @@ _GPU = {
 }
 
 
-def cache_families(cache: ResponseCache) -> Iterator[Metric]:
+def _cache_families(cache: ResponseCache) -> Iterator[Metric]:
     """Yield the families of the cache as a whole."""
     lookup_us, insertion_us = cache.lookup_ns // 1000, cache.insertion_ns // 1000
     for name, documentation, value in (
@@ -89,15 +76,23 @@ def cache_families(cache: ResponseCache) -> Iterator[Metric]:
         yield _family(name, documentation, "gauge", [({}, value)])
 
 
-def cached_model_families(models: Models) -> Iterator[Metric]:
+def _cached_model_families(models: _Models) -> Iterator[Metric]:
     """Yield the families of the models that use the cache."""
-    metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
-    for served, labels in models:
-        if served.uses_cache:
-            hit, miss = served.statistics.cache_hit, served.statistics.cache_miss
-            for metric, value in zip(metrics, (hit.count, hit.ns // 1000, miss.count, miss.ns // 1000), strict=True):
-                metric.add_sample(metric.name, labels, value)
-    yield from metrics
+    cached = [(labels, served.statistics) for served, labels in models if served.uses_cache]
+    hits = [(labels, statistics.cache_hit) for labels, statistics in cached]
+    misses = [(labels, statistics.cache_miss) for labels, statistics in cached]
+    miss_text = "Total cache miss (insert+lookup) duration per model, in microseconds"
+    for name, documentation, samples in (
+        ("num_hits", "Number of cache hits per model", [(labels, hit.count) for labels, hit in hits]),
+        ("hit_duration", "Total cache hit duration per model, in microseconds", _microseconds(hits)),
+        ("num_misses", "Number of cache misses per model", [(labels, miss.count) for labels, miss in misses]),
+        ("miss_duration", miss_text, _microseconds(misses)),
+    ):
+        yield _family(f"nv_cache_{name}_per_model", documentation, "counter", samples)
+
+
+def _microseconds(durations: Sequence[tuple[dict[str, str], Duration]]) -> list[tuple[dict[str, str], int]]:
+    return [(labels, duration.ns // 1000) for labels, duration in durations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +150,7 @@ class Families(Collector):
         yield from _counts(models)
         if self._options.counter_latencies:
             yield from _durations(models)
-        yield from cached_model_families(models)
+        yield from _cached_model_families(models)
         yield _family(
             "nv_inference_pending_request_count",
             "Instantaneous number of pending requests awaiting execution per-model.",
@@ -171,12 +166,12 @@ class Families(Collector):
         if self._options.summary_latencies:
             yield from self._summaries(models)
         if self._options.histogram_latencies:
-            yield from latency_histograms(models, self._latencies)
-        yield from batch_families(models)
-        yield lost_instances(models)
+            yield from _latency_histograms(models, self._latencies)
+        yield from _batch_families(models)
+        yield _lost_instances(models)
         yield from self._system()
         if self._engine.cache is not None:
-            yield from cache_families(self._engine.cache)
+            yield from _cache_families(self._engine.cache)
         yield from _custom(self._engine.custom_metrics.snapshot())
 
     # --- models ---------------------------------------------------------------------------------
@@ -192,11 +187,11 @@ class Families(Collector):
 
     def _histogram_settings(self, model: str, version: int) -> HistogramSettings:
         try:
-            return histogram_settings(self._engine.model(model, version).config)
+            return _histogram_settings(self._engine.model(model, version).config)
         except TritonError:  # it is being unloaded
             return HistogramSettings()
 
-    def _summaries(self, models: Models) -> Iterator[Metric]:
+    def _summaries(self, models: _Models) -> Iterator[Metric]:
         cached = [(served, labels) for served, labels in models if served.uses_cache]
         for name, documentation in _SUMMARIES.items():
             # Triton does not measure the whole request where some of them come from the cache.
@@ -205,7 +200,7 @@ class Families(Collector):
         for name, documentation in _CACHE_SUMMARIES.items():
             yield self._summary(f"nv_{name}_summary_per_model", documentation, name, cached)
 
-    def _summary(self, family: str, documentation: str, name: str, models: Models) -> Metric:
+    def _summary(self, family: str, documentation: str, name: str, models: _Models) -> Metric:
         now, quantiles = time.monotonic(), self._options.quantiles
         metric = Metric(family, documentation, "summary")
         for served, labels in models:
@@ -236,19 +231,32 @@ class Families(Collector):
             yield _family(name, documentation, kind, samples)
 
 
-def _counts(models: Models) -> Iterator[Metric]:
-    success, failure, rows, executions = (Metric(name, text, "counter") for name, text in _COUNTS.items())
-    for served, labels in models:
-        statistics = served.statistics
-        success.add_sample(success.name, labels, statistics.success.count)
-        for reason, count in statistics.fail_reasons.items():
-            failure.add_sample(failure.name, {**labels, "reason": reason}, count)
-        rows.add_sample(rows.name, labels, statistics.inference_count)
-        executions.add_sample(executions.name, labels, statistics.execution_count)
-    yield from (success, failure, rows, executions)
+def _counts(models: _Models) -> Iterator[Metric]:
+    statistics = [(labels, served.statistics) for served, labels in models]
+    failures = [({**labels, "reason": reason}, count) for labels, of_model in statistics
+                for reason, count in of_model.fail_reasons.items()]  # fmt: skip
+    for name, documentation, samples in (
+        (
+            "nv_inference_request_success",
+            "Number of successful inference requests, all batch sizes",
+            [(labels, of_model.success.count) for labels, of_model in statistics],
+        ),
+        ("nv_inference_request_failure", "Number of failed inference requests, all batch sizes", failures),
+        (
+            "nv_inference_count",
+            "Number of inferences performed (does not include cached requests)",
+            [(labels, of_model.inference_count) for labels, of_model in statistics],
+        ),
+        (
+            "nv_inference_exec_count",
+            "Number of model executions performed (does not include cached requests)",
+            [(labels, of_model.execution_count) for labels, of_model in statistics],
+        ),
+    ):
+        yield _family(name, documentation, "counter", samples)
 
 
-def _durations(models: Models) -> Iterator[Metric]:
+def _durations(models: _Models) -> Iterator[Metric]:
     for name, documentation in _DURATIONS.items():
         samples = [(labels, _nanoseconds(served.statistics, name) // 1000) for served, labels in models]
         yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)
@@ -277,19 +285,19 @@ def _custom(families: Sequence[tuple[CustomMetricFamily, Sequence[MetricSample]]
             if family.kind is not MetricKind.HISTOGRAM:
                 metric.add_sample(family.name, labels, sample.value)
                 continue
-            add_histogram(metric, labels, sample.buckets, sample.value)
+            _add_histogram(metric, labels, sample.buckets, sample.value)
         yield metric
 
 
 # --- histograms ---------------------------------------------------------------------------------
 
 
-def duration_family(name: str) -> str:
+def _duration_family(name: str) -> str:
     """Return the name of the family of a duration, such as ``queue``."""
     return f"nv_inference_{name}_duration_histogram_us"
 
 
-def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
+def _histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
     """Return the histograms of a model, whose buckets ``model_metrics`` of its configuration may change."""
     buckets = {
         control.metric_identifier.family: tuple(control.histogram_options.buckets)
@@ -299,27 +307,29 @@ def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
     return HistogramSettings(
         decoupled=config.model_transaction_policy.decoupled,
         first_response_ms=buckets.get(_FIRST_RESPONSE, FIRST_RESPONSE_BUCKETS_MS),
-        durations_us={name: buckets.get(duration_family(name), bounds) for name, bounds in DURATION_BUCKETS_US.items()},
+        durations_us={
+            name: buckets.get(_duration_family(name), bounds) for name, bounds in DURATION_BUCKETS_US.items()
+        },
     )
 
 
-def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]:
+def _latency_histograms(models: _Models, latencies: Latencies) -> Iterator[Metric]:
     """Yield the families that ``--metrics-config histogram_latencies=true`` enables."""
     first = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
     durations = {
-        name: Metric(duration_family(name), f"Histogram of {text}", "histogram") for name, text in _MEASURED.items()
+        name: Metric(_duration_family(name), f"Histogram of {text}", "histogram") for name, text in _MEASURED.items()
     }
     for served, labels in models:
         of_model = latencies.for_model(served.name, served.version)
-        add_histogram(first, labels, of_model.first_response.buckets(), of_model.first_response.sum)
+        _add_histogram(first, labels, of_model.first_response.buckets(), of_model.first_response.sum)
         for name, metric in durations.items():
             histogram = of_model.histograms[name]
-            add_histogram(metric, labels, histogram.buckets(), histogram.sum)
+            _add_histogram(metric, labels, histogram.buckets(), histogram.sum)
     yield first
     yield from durations.values()
 
 
-def batch_families(models: Models) -> Iterator[Metric]:
+def _batch_families(models: _Models) -> Iterator[Metric]:
     """Yield the number of batches by rule, and the distribution of their sizes; ensembles have no batches."""
     by_rule = "Number of batches that were sent to an instance, by the rule that sent them"
     batches = Metric("tritonnb_batches_total", by_rule, "counter")
@@ -332,11 +342,11 @@ def batch_families(models: Models) -> Iterator[Metric]:
         executed = Histogram(_size_bounds(served.spec.max_batch_size))
         for size, compute in served.statistics.batches.items():
             executed.observe(size, compute.infer.count)
-        add_histogram(sizes, labels, executed.buckets(), executed.sum)
+        _add_histogram(sizes, labels, executed.buckets(), executed.sum)
     yield from (batches, sizes)
 
 
-def lost_instances(models: Models) -> Metric:
+def _lost_instances(models: _Models) -> Metric:
     """Return the number of times that instances failed with all that they keep, such as by the end of their process."""
     restarts = "Number of times that an instance failed and was started again"
     lost = Metric("tritonnb_instance_restarts_total", restarts, "counter")
@@ -346,7 +356,7 @@ def lost_instances(models: Models) -> Metric:
     return lost
 
 
-def add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tuple[float, int]], total: float) -> None:
+def _add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tuple[float, int]], total: float) -> None:
     """Add a histogram to its family.
 
     Parameters
