@@ -37,8 +37,11 @@ def generates(spec: ModelSpec) -> bool:
 
 def embeds(spec: ModelSpec) -> bool:
     """Return whether a model maps a string to a vector: one required input of strings, one output of real numbers."""
-    datatypes = [output.datatype for output in spec.outputs.values()]
-    return _text_input(spec) is not None and datatypes in ([FP16], [FP32], [FP64])
+    return _text_input(spec) is not None and _returns_vector(spec)
+
+
+def _returns_vector(spec: ModelSpec) -> bool:
+    return [output.datatype for output in spec.outputs.values()] in ([FP16], [FP32], [FP64])
 
 
 def _text_input(spec: ModelSpec) -> TensorSpec | None:
@@ -104,7 +107,7 @@ def embedding_request(served: ServedModel, text: str, respond: Respond) -> Infer
         If the model does not return vectors.
     """
     tensor = _text_input(served.spec)
-    if tensor is None or not embeds(served.spec):
+    if tensor is None or not _returns_vector(served.spec):
         raise OpenAiError(
             f"model '{served.name}' expected to have one input of strings and one output of floating-point numbers",
             "model",
