@@ -11,25 +11,38 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import INVALID, DataType, encode_bytes
+from tritonnb.core.datatypes import INVALID, DataType, JsonForm, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.http import json_fields
 
 _MAX_NESTING = 100
-#: By JSON form: the dtype in which elements are read, before they are converted to that of the datatype; their types;
-#: the bounds of integers; and the names of what is expected and of the elements' type in an error.
-_FORMS: Mapping[str, tuple[type[np.generic], set[type], tuple[int, int] | None, str, str]] = {
-    "boolean": (np.bool_, {bool}, None, "boolean", "boolean"),
-    "number": (np.float64, {int, float}, None, "number", "double"),
-    "unsigned": (np.uint64, {int}, (0, 2**64), "unsigned-integer", "unsigned-integer"),
-    "signed": (np.int64, {int}, (-(2**63), 2**63), "signed-integer", "signed-integer"),
+
+
+class _Form(NamedTuple):
+    """How elements are read: the dtype before they are converted to that of the datatype, and their types in JSON.
+
+    ``expected`` and ``accessed_as`` are the names of what is expected and of the elements' type in Triton's error.
+    """
+
+    dtype: type[np.generic]
+    types: set[type]
+    bounds: tuple[int, int] | None
+    expected: str
+    accessed_as: str
+
+
+_FORMS: Mapping[JsonForm, _Form] = {
+    "boolean": _Form(np.bool_, {bool}, None, "boolean", "boolean"),
+    "number": _Form(np.float64, {int, float}, None, "number", "double"),
+    "unsigned": _Form(np.uint64, {int}, (0, 2**64), "unsigned-integer", "unsigned-integer"),
+    "signed": _Form(np.int64, {int}, (-(2**63), 2**63), "signed-integer", "signed-integer"),
 }
 _UNABLE_TO_PARSE = "Unable to parse 'data': "
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
@@ -55,16 +68,15 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         If an element has another type, or the number of elements is not ``count``.
     """
     elements = _flattened(data, _UNABLE_TO_PARSE)
-    dtype, types, bounds, kind, target = _FORMS[datatype.json]
-    checked = elements[:count]
-    if not set(map(type, checked)) <= types or (bounds is not None and not _within(checked, *bounds)):
-        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{kind} as {target}")
+    form, checked = _FORMS[datatype.json], elements[:count]
+    if not set(map(type, checked)) <= form.types or (form.bounds is not None and not _within(checked, *form.bounds)):
+        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{form.expected} as {form.accessed_as}")
     if len(elements) > count:
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     with np.errstate(over="ignore"):
-        return datatype.from_values(np.array(elements, dtype))
+        return datatype.from_values(np.array(elements, form.dtype))
 
 
 def read_strings(data: list[Any]) -> bytes:
