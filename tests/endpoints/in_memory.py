@@ -51,10 +51,6 @@ class Identity(Echo):
         self._validator = RequestValidator(self.spec)
         self._accepted = accepted
 
-    def config_json(self) -> str:
-        """The configuration (a method of models that a route calls)."""
-        return "{}"
-
     def submit(self, request: InferRequest, trace: Any = None) -> None:
         """Accept a request, respond, and change the request."""
         request.model_name, request.model_version = self.name, self.version
@@ -176,7 +172,7 @@ class Endpoints:
     @property
     def leftovers(self) -> tuple[object, ...]:
         """The remaining state of connections and calls; empty after all connections were lost."""
-        return (*self._http.connections, *self._grpc.connections, *self._grpc.rpcs.streams)
+        return (*self._http.connections, *self._grpc.connections, *self._grpc.rpcs._streams)
 
 
 class Connection:

@@ -301,7 +301,7 @@ async def test_refused_stream_leaves_no_task(server: Running, body: bytes, code:
     client.send(client.headers(1, path=STREAM, grpc_encoding=encoding), frame(DATA, 0, 1, body))
     assert f"'grpc-status': '{code}'".encode() in (await client.until(HEADERS, END_STREAM))[1]
     async with asyncio.timeout(30):
-        while server.server.rpcs.streams:
+        while server.server.rpcs._streams:
             await asyncio.sleep(0)
 
 

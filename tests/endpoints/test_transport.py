@@ -16,7 +16,7 @@ from tests.endpoints.served import Client
 from tests.endpoints.test_connection import REQUEST, UNKNOWN
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.server import HttpServer, StartRequest, application_delegate
+from tritonnb.endpoints.http.transport.server import HttpServer, StartRequest, start_in
 
 
 class Message(httputil.HTTPMessageDelegate):
@@ -37,7 +37,7 @@ class Message(httputil.HTTPMessageDelegate):
 
 
 def acting(act: Callable[[Message], None]) -> StartRequest:
-    """A server of which every request is acted on."""
+    """Return a function that makes a message for each request, on which `act` is called."""
     return lambda exchange: Message(exchange, act)
 
 
@@ -146,7 +146,7 @@ class Echo(web.RequestHandler):
 
 def test_transport_serves_a_tornado_application() -> None:
     async def scenario() -> None:
-        async with serving(application_delegate(web.Application([("/one", Echo)]))) as served:
+        async with serving(start_in(web.Application([("/one", Echo)]))) as served:
             client = await served.connect()
             client.send(REQUEST + b"GET /one HTTP/1.1\r\nHost: h\r\n\r\n" + REQUEST.replace(b"/one", b"/nowhere"))
             assert (await client.answer())[2] == b"abc"

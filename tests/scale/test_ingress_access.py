@@ -15,7 +15,7 @@ from tests.scale.local import LocalPool, ask_of
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import EFFECTS, NAMES, PROTOCOLS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import EFFECTS, PROTOCOLS, RPC_NAMES, STREAM_INFER
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import ROUTES, find_route
 from tritonnb.scale.coordinator import Coordinator
@@ -228,7 +228,7 @@ def test_effect_of_an_rpc_decides_which_replicas_a_call_reaches(name: str) -> No
 
 
 def test_every_rpc_of_the_service_has_an_effect_and_a_protocol() -> None:
-    assert set(NAMES.values()) == EFFECTS.keys()
+    assert set(RPC_NAMES.values()) == EFFECTS.keys()
     assert sorted(name for rpcs in PROTOCOLS.values() for name in rpcs) == sorted(EFFECTS)
 
 

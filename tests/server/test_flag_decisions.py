@@ -22,6 +22,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.endpoint_settings import APPLIED as APPLIED_OPTIONS
+from tritonnb.scale.endpoint_settings import EngineSettings
 from tritonnb.scale.ray import application, cluster
 from tritonnb.scale.start import scale
 from tritonnb.scheduling.resources import Resource
@@ -250,7 +251,7 @@ def test_unknown_option_is_an_error(start: Callable[..., list[object]], reposito
 def test_option_groups_are_mappings_in_the_configuration_file(
     monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> None:
-    made: list[application.EngineSettings] = []
+    made: list[EngineSettings] = []
     monkeypatch.setattr(application, "_application", lambda settings, *places: made.append(settings))
     arguments = {"model_repository": str(repository), "openai": {"api_key": "k"}}
     application.build({**arguments, "http": {"restricted_api": [["inference", "key", "secret"]]}})

@@ -15,7 +15,7 @@ from tornado import web
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
-from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
+from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import Configs, configs_of, recording_of
 from tritonnb.remote.otlp import SpanCollector, spans_of_json, spans_of_protobuf
@@ -231,7 +231,7 @@ class _Traces(web.RequestHandler):
 async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[HttpServer, int]:
     routes = [(PATH, _Traces, {"receiver": weakref.ref(receiver)})]
     application = web.Application(routes, log_function=lambda handler: None)
-    transport = HttpServer(application_delegate(application), max_body_size=_MAX_MESSAGE)
+    transport = HttpServer(start_in(application), max_body_size=_MAX_MESSAGE)
     return transport, await transport.start(host, port)
 
 

@@ -141,6 +141,11 @@ class Dispatcher:
         ``await ask("find", key)`` calls the coordinator.
     retries : int
         How often a request without a sequence is sent again after its replica was lost.
+
+    Attributes
+    ----------
+    pool, ask
+        The parameters.
     """
 
     def __init__(self, pool: Pool, ask: Ask, retries: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""The options of a server's endpoints behind Ray Serve: those that the ingress and the replicas apply.
+"""The options of servers behind Ray Serve: those of the endpoints, which the ingress and the replicas apply.
 
 Ray's proxies listen in place of the endpoints, so some options cannot be applied. `APPLIED` names those that are; every
 other option is refused unless it has its default, so that none is ignored. The gRPC proxies listen on every interface,
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.runtime.options import EngineOptions
 
 #: The options of endpoints, among those of `tritonnb.Server`.
 LISTEN_OPTIONS = {option.name for option in fields(ListenOptions)}
@@ -215,3 +217,34 @@ def _options(listen: ListenOptions) -> Iterator[tuple[str, Any, Any]]:
 def _shown(name: str) -> str:
     flag = _FLAGS.get(name, name.replace(".", "-").replace("_", "-"))
     return f"{name} (--{flag})" if flag else name
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The options of the engine of each replica of a group, and of its endpoints.
+
+    Attributes
+    ----------
+    repositories : tuple of str
+        Absolute paths, on every node.
+    options : mapping
+        Fields of `EngineOptions`.
+    endpoints : EndpointSettings
+    direct : bool
+        Whether a replica also listens on its own ports.
+    """
+
+    repositories: tuple[str, ...]
+    options: Mapping[str, Any]
+    endpoints: EndpointSettings
+    direct: bool
+
+    def engine_options(self) -> EngineOptions:
+        """Return the options of the engine.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one is invalid.
+        """
+        return EngineOptions(tuple(map(Path, self.repositories)), **self.options)

@@ -328,7 +328,7 @@ async def _start(send: Send, head: tuple[bytes, bytes, bytes]) -> None:
     )
 
 
-# --- JSON ---------------------------------------------------------------------------------------
+# --- responses ----------------------------------------------------------------------------------
 
 
 def _openai_error(error: OpenAiError) -> bytes:

@@ -14,6 +14,12 @@ from tritonnb.runtime.engine import Engine
 def grpc_endpoint(engine: Engine, *, host: str, options: GrpcOptions) -> Endpoint:
     """Make the gRPC endpoint of an engine, on the running event loop.
 
+    Parameters
+    ----------
+    engine : Engine
+    host : str
+    options : GrpcOptions
+
     Raises
     ------
     InvalidArgumentError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
@@ -137,9 +136,11 @@ class RpcHandlers:
             if name in request.settings:
                 setattr(settings, name, _log_setting(request.settings, name, "bool_param", "boolean"))
         if "log_verbose_level" in request.settings:
-            settings.set_verbose_level(_log_setting(request.settings, "log_verbose_level", "uint32_param", "int32"))
+            settings.set_verbose_level(
+                int(_log_setting(request.settings, "log_verbose_level", "uint32_param", "int32"))
+            )
         if "log_format" in request.settings:
-            log_format = _log_setting(request.settings, "log_format", "string_param", "string")
+            log_format = str(_log_setting(request.settings, "log_format", "string_param", "string"))
             if log_format not in FORMATS:
                 raise InvalidArgumentError(f"invalid argument for log_format, got: {log_format}")
             settings.log_format = log_format
@@ -178,7 +179,10 @@ def _trace_changes(settings: dict[str, list[str]]) -> dict[str, TraceValue]:
     return changes
 
 
-def _log_setting(settings: Mapping[str, pb.LogSettingsRequest.SettingValue], name: str, kind: str, shown: str) -> Any:
+def _log_setting(
+    settings: Mapping[str, pb.LogSettingsRequest.SettingValue], name: str, kind: str, shown: str
+) -> bool | int | str:
     if settings[name].WhichOneof("parameter_choice") != kind:
         raise InvalidArgumentError(f"expect {shown} for '{name}'")
-    return getattr(settings[name], kind)
+    value: bool | int | str = getattr(settings[name], kind)
+    return value

@@ -48,7 +48,7 @@ Serialized = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Rpc:
+class RpcMessages:
     """The classes of an RPC's messages."""
 
     request: type[Message]
@@ -69,14 +69,16 @@ class Rpc:
 
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-#: By name. The health service is not listed: its messages are bytes here.
-RPC_OF: Mapping[str, Rpc] = {
-    method.name: Rpc(GetMessageClass(method.input_type), GetMessageClass(method.output_type))
+#: By the name of the RPC. That of the health service is not listed: its messages are bytes here.
+MESSAGES_OF: Mapping[str, RpcMessages] = {
+    method.name: RpcMessages(GetMessageClass(method.input_type), GetMessageClass(method.output_type))
     for method in _SERVICE.methods
 }
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
-#: The names of all RPCs, by path.
-NAMES: Mapping[str, str] = {**{f"/{_SERVICE.full_name}/{name}": name for name in RPC_OF}, HEALTH_PATH: HEALTH}
+#: The full name of Triton's service.
+SERVICE: str = _SERVICE.full_name
+#: The name of each RPC, by its path.
+RPC_NAMES: Mapping[str, str] = {**{f"/{SERVICE}/{name}": name for name in MESSAGES_OF}, HEALTH_PATH: HEALTH}
 _PREFIX = "triton-grpc-protocol-"
 
 

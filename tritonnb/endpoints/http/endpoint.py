@@ -21,7 +21,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.routes import V2_ROUTES, RouteMatcher
 from tritonnb.endpoints.http.transport.exchange import Exchange
-from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
+from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.request_rules import compile_forward_pattern
@@ -83,7 +83,7 @@ class HttpEndpoint(Endpoint):
         self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.has_openai = openai is not None
-        self.start_in_application = application_delegate(self._make_application(engine, options.max_input_size, openai))
+        self.start_in_application = start_in(self._make_application(engine, options.max_input_size, openai))
         reader = RequestReader(engine.shared_memory, options.max_input_size)
         self.services = InferenceServices(
             engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size

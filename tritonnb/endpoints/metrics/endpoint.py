@@ -8,7 +8,7 @@ from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
+from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.runtime.engine import Engine
@@ -40,7 +40,7 @@ class MetricsEndpoint(Endpoint):
             log_function=lambda handler: None,
         )
         max_body_size = min(_MAX_BODY, http.max_body_size)
-        super().__init__(host, HttpServer(application_delegate(application), max_body_size=max_body_size))
+        super().__init__(host, HttpServer(start_in(application), max_body_size=max_body_size))
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""

@@ -12,7 +12,7 @@ from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
-from tritonnb.endpoints.http.transport.server import HttpServer, application_delegate
+from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
@@ -63,4 +63,4 @@ def openai_endpoint(engine: Engine, *, host: str, options: OpenAiOptions, http: 
     routes = rules(engine, http.max_input_size, Admission(http, host), options)
     application = web.Application(routes, log_function=lambda handler: None)
     max_body_size = min(http.max_input_size, http.max_body_size)
-    return Endpoint(host, HttpServer(application_delegate(application), max_body_size=max_body_size))
+    return Endpoint(host, HttpServer(start_in(application), max_body_size=max_body_size))

@@ -16,7 +16,7 @@ from tritonnb.core.suggestions import did_you_mean
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions, require_directories
-from tritonnb.scale.endpoint_settings import LISTEN_OPTIONS, EndpointSettings
+from tritonnb.scale.endpoint_settings import LISTEN_OPTIONS, EndpointSettings, EngineSettings
 from tritonnb.server.options import StrPath, paths_of
 
 if TYPE_CHECKING:
@@ -55,37 +55,6 @@ def require_ray() -> None:
 MAX_ONGOING_REQUESTS = 100_000
 _MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
 _ENGINE_OPTIONS = {option.name for option in dataclasses.fields(EngineOptions)} - {"model_repositories"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """The options of the engine of each replica of a group, and of its endpoints.
-
-    Attributes
-    ----------
-    repositories : tuple of str
-        Absolute paths, on every node.
-    options : mapping
-        Fields of `EngineOptions`.
-    endpoints : EndpointSettings
-    direct : bool
-        Whether a replica also listens on its own ports.
-    """
-
-    repositories: tuple[str, ...]
-    options: Mapping[str, Any]
-    endpoints: EndpointSettings
-    direct: bool
-
-    def engine_options(self) -> EngineOptions:
-        """Return the options of the engine.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If one is invalid.
-        """
-        return EngineOptions(tuple(map(Path, self.repositories)), **self.options)
 
 
 def app(
@@ -205,6 +174,8 @@ def _engine_settings(
     direct: bool,
 ) -> EngineSettings:
     """Return the settings of the replicas that serve the models without their own replicas.
+
+    Those of the other groups differ in ``load_models`` only.
 
     Raises
     ------

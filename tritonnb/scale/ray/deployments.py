@@ -16,15 +16,14 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from tritonnb.core.errors import Status
-from tritonnb.endpoints.grpc.rpcs import NAMES, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import RPC_NAMES, STREAM_INFER
 from tritonnb.endpoints.grpc.transport.grpcio_server import metadata_of, status_code
 from tritonnb.scale.coordinator import Coordinator, DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher
-from tritonnb.scale.endpoint_settings import EndpointSettings
+from tritonnb.scale.endpoint_settings import EndpointSettings, EngineSettings
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.grpc_ingress import GrpcIngress
 from tritonnb.scale.http_ingress import HttpIngress, Receive, Scope, Send
-from tritonnb.scale.ray.application import EngineSettings
 from tritonnb.scale.ray.pool import NOT_MEANT, RayPool
 from tritonnb.scale.replica import Replica, RpcReply
 from tritonnb.telemetry.log_settings import write_log
@@ -177,7 +176,7 @@ def _add_rpcs() -> None:
 
         return handle
 
-    for name in NAMES.values():
+    for name in RPC_NAMES.values():
         setattr(IngressDeployment, name, IngressDeployment.stream_rpc if name == STREAM_INFER else unary(name))
 
 

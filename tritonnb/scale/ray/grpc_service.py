@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, NAMES, RPC_OF, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, MESSAGES_OF, SERVICE, STREAM_INFER
 
 #: What ``gRPCOptions.grpc_servicer_functions`` needs.
 SERVICER_FUNCTIONS = [f"{__name__}:{name}" for name in ("add_service", "add_health")]
@@ -18,14 +18,13 @@ SERVICER_FUNCTIONS = [f"{__name__}:{name}" for name in ("add_service", "add_heal
 
 def add_service(servicer: Any, server: Any) -> None:
     """Register ``inference.GRPCInferenceService``."""
-    service = next(iter(NAMES)).split("/")[1]
     handlers = {
         name: (grpc.stream_stream_rpc_method_handler if name == STREAM_INFER else grpc.unary_unary_rpc_method_handler)(
             getattr(servicer, name)
         )
-        for name in RPC_OF
+        for name in MESSAGES_OF
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
 
 def add_health(servicer: Any, server: Any) -> None:

@@ -50,8 +50,8 @@ class RayPool:
 
     async def wait_for(self, replica: str = "") -> bool:
         """Wait for a replica, by default any, to be available for some seconds; return whether it is."""
-        if self._find_router() is None:  # Ray makes it for the first request
-            await self._handle.call.remote("", "query", "index", True)
+        if self._find_router() is None:
+            await self._handle.call.remote("", "query", "metadata")  # any call: Ray makes the router for the first one
         deadline = self._loop.time() + (_WAIT_S if replica else _RUNNING_WAIT_S)
         while not (replica in self.members().all if replica else self.members().running):
             router = self._find_router()

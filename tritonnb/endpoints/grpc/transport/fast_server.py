@@ -24,7 +24,7 @@ from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER, Serialized
+from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, Serialized
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
@@ -75,15 +75,14 @@ class Http2Server:
         """Accept no more requests; those in progress have ``drain`` seconds."""
         self.stopping = True
         self._server.close()
-        for stream in self.rpcs.streams:
-            stream.finish()
+        self.rpcs.finish_streams()
         for connection in self.connections:
             connection.go_away()
         await close_connections(self.connections, lambda connection: bool(connection.calls), drain)
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> _Call:
         """Make the call of a new stream."""
-        name = NAMES.get(headers.get(":path", ""), "")
+        name = RPC_NAMES.get(headers.get(":path", ""), "")
         return _KINDS.get(name, _Call)(self, connection, stream, headers, name)
 
 

@@ -13,7 +13,7 @@ from grpc import aio
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import INFER, NAMES, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -26,7 +26,7 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self._rpcs = rpcs
         self._options = options
-        self._handlers = {path: self._handler(name) for path, name in NAMES.items()}
+        self._handlers = {path: self._handler(name) for path, name in RPC_NAMES.items()}
         self._unknown = grpc.unary_unary_rpc_method_handler(_unimplemented)
         compressed = options.infer_response_compression_level != "none"
         self._compression = grpc.Compression.Gzip if compressed else None
@@ -57,8 +57,7 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
-        for stream in self._rpcs.streams:
-            stream.finish()
+        self._rpcs.finish_streams()
         await self._server.stop(drain)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:

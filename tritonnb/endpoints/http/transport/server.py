@@ -1,7 +1,7 @@
 """The HTTP/1.1 server of all endpoints, on httptools.
 
 It passes requests to Tornado's ``HTTPMessageDelegate``, so that a ``tornado.web.Application`` runs on it with
-`application_delegate`. Beyond Tornado's ``HTTPConnection``, an exchange has ``respond``, which sends a complete
+`start_in`. Beyond Tornado's ``HTTPConnection``, an exchange has ``respond``, which sends a complete
 response with one write.
 """
 
@@ -29,8 +29,8 @@ _SWEEP = 10.0
 StartRequest: TypeAlias = Callable[[Exchange], MessageDelegate]
 
 
-def application_delegate(application: web.Application) -> StartRequest:
-    """Return a function whose delegates pass requests to an application in the form that Tornado requires."""
+def start_in(application: web.Application) -> StartRequest:
+    """Return a function that makes the delegate of each request, which passes it to an application as Tornado does."""
     return lambda exchange: _Message(application.start_request(None, cast(httputil.HTTPConnection, exchange)))
 
 
