@@ -26,7 +26,7 @@ _MAX_NESTING = 100
 
 
 class _Form(NamedTuple):
-    """How elements are read: the dtype before they are converted to that of the datatype, and their types in JSON.
+    """A form of elements in JSON: the dtype in which they are read before they are converted, and their types.
 
     ``expected`` and ``accessed_as`` are the names of what is expected and of the elements' type in Triton's error.
     """
