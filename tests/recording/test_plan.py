@@ -18,6 +18,7 @@ from tritonnb.recording.constraint import Constraint
 from tritonnb.recording.plan import Plan
 from tritonnb.recording.plan_search import GROUP
 from tritonnb.recording.prediction import rate_of, resampled_arrivals
+from tritonnb.recording.resampled_times import Resampled
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'
 #: A batch takes 5 ms and 1 ms per row, so one instance serves at most 8 / 13 ms = 615 rows/s.
@@ -111,7 +112,7 @@ def test_p99_of_a_group_is_close_to_that_of_all_replicas(
     plan = replicas_for(LARGE_RATE)
     replicas, rate = plan.best.replicas, LARGE_RATE
     arrivals = tnb.poisson(rate, 600 * replicas / rate, seed=2)
-    times = recording.twin().times.resampled(2, round(arrivals[-1].time_us * 1000), replicas)
+    times = Resampled(recording.twin().times, 2, round(arrivals[-1].time_us * 1000), len(arrivals), replicas)
     kept = tnb.simulate(plan.best.config, arrivals, times, replicas=replicas, keep="latencies", seed=2)
     late = kept.received_ns > 0.25 * kept.received_ns.max()
     p99_ms = np.quantile(kept.latency_ns[late] / 1e6, 0.99)

@@ -29,14 +29,17 @@ VARYING = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
 class Machine(VaryingService):
     """5 ms and 1 ms per row; busy instances slow each other down, and the machine stalls at given times.
 
-    With slow phases, it needs 2.5 times as long during 80 of every 500 ms.
+    With slow phases, it needs 2.5 times as long during 80 of every 500 ms; for the first ``slow_s`` seconds, 1.5 times.
     """
 
-    def __init__(self, slow_down: float = 0.0, stalls_ms: tuple[int, ...] = (), slow_phases: bool = False) -> None:
+    def __init__(
+        self, slow_down: float = 0.0, stalls_ms: tuple[int, ...] = (), slow_phases: bool = False, slow_s: float = 0.0
+    ) -> None:
         self.function = tnb.linear(per_row_ms=1, base_ms=5)
         self.slow_down = slow_down
         self.slow_phases = slow_phases
         self.stalls_ms = stalls_ms
+        self.slow_ns = slow_s * 1e9
 
     def draws(self, seed: int) -> Draw:
         waiting = list(self.stalls_ms)
@@ -45,6 +48,8 @@ class Machine(VaryingService):
             time_ns = self.function(rows) * (1 + self.slow_down * (busy - 1))
             if self.slow_phases and now_ns % (500 * MS) < 80 * MS:
                 time_ns *= 2.5
+            if now_ns < self.slow_ns:
+                time_ns *= 1.5
             if waiting and now_ns >= waiting[0] * MS:
                 waiting.pop(0)
                 time_ns += 60 * MS
@@ -124,6 +129,17 @@ def test_slow_phases_of_a_machine_stay_together() -> None:
     other = tnb.simulate(config, tnb.poisson(90, 30, seed=2), machine)
     prediction = twin.predict(arrivals=other.arrivals())
     assert prediction.latency_p99_ms.value == pytest.approx(other.summary()["latency_p99_ms"], rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "slow_s"), [(10, 30), (50, 0)])
+def test_executions_take_as_long_as_those_recorded_at_such_a_rate(rate: float, slow_s: float) -> None:
+    """A machine with little to do may be slower: its caches are cold, and its clocks are low."""
+    config, later = 'name: "m" max_batch_size: 1', tnb.poisson(50, 10, seed=2)
+    arrivals = [*tnb.poisson(10, 20, seed=1), *(arrival.at(arrival.time_us + 20e6) for arrival in later)]
+    twin = tnb.simulate(config, arrivals, Machine(slow_s=20)).twin()
+    other = tnb.simulate(config, tnb.poisson(rate, 30, seed=3), Machine(slow_s=slow_s))
+    prediction = twin.predict(arrivals=other.arrivals())
+    assert prediction.latency_p50_ms.value == pytest.approx(other.summary()["latency_p50_ms"], rel=0.1)
 
 
 def test_first_executions_are_left_out() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -96,7 +96,7 @@ def validated_parts(
         begin = min(first, int(np.searchsorted(received_us, earlier_us[-1]))) if len(earlier_us) else 0
         sent = [arrival.at(arrival.time_us - received_us[begin]) for arrival in arrivals[begin:end]]
         shifted_ns = [bound_ns - round(received_us[begin] * 1000) for bound_ns in span_ns]
-        learned = LearnedTimes(others)
+        learned = replace(times, executions=others)
         simulated = [
             simulated_latencies(config, sent, learned, seed, replicas=replicas).received_between(*shifted_ns)
             for seed in range(_SAMPLES)

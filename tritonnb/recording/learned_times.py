@@ -26,8 +26,6 @@ LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
 #: A resampled run consists of pieces of the recording, each of this share of it, so that slow phases and bursts stay
 #: together.
 PIECES = 20
-#: A run has at most so many pieces. Those of a run that is much longer than its recording repeat it.
-_MOST_PIECES = 1000
 #: Begin and excess time of a stall, in ns.
 Stall = tuple[int, int]
 #: An execution that was not recorded varies like one of so many recorded before and after its time.
@@ -86,9 +84,12 @@ class LearnedTimes(VaryingService):
     ----------
     executions : tuple of RecordedExecution
         In the order in which they began.
+    replicas : int
+        The servers on which they ran.
     """
 
     executions: tuple[RecordedExecution, ...]
+    replicas: int = 1
 
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with so many instances.
@@ -179,13 +180,19 @@ class LearnedTimes(VaryingService):
         return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
 
     @cached_property
-    def _without_pauses(self) -> LearnedTimes:
-        """The same with shorter pauses, during which the speed of the machine is not known."""
+    def without_pauses(self) -> LearnedTimes:
+        """The times with shorter pauses, during which the speed of the machine is not known."""
         begins = [one.begin_ns for one in self.executions]
         longest = _PAUSE * (begins[-1] - begins[0]) // len(begins)
         steps = (min(max(0, later - earlier), longest) for earlier, later in pairwise(begins))
         executions = zip(self.executions, accumulate(steps, initial=0), strict=True)
         return replace(self, executions=tuple(replace(one, begin_ns=begin_ns) for one, begin_ns in executions))
+
+    @cached_property
+    def rows_until(self) -> tuple[list[int], list[int]]:
+        """The begins of all executions, and the rows that were executed before each and in all."""
+        rows = accumulate((one.rows for one in self.executions), initial=0)
+        return [one.begin_ns for one in self.executions], list(rows)
 
     @cached_property
     def dispatch_share(self) -> float:
@@ -225,10 +232,6 @@ class LearnedTimes(VaryingService):
 
         return draw
 
-    def resampled(self, seed: int, span_ns: int, machines: int = 1) -> Resampled:
-        """Return times for other arrivals during a span: each machine's consist of random pieces of the recording."""
-        return Resampled(self._without_pauses, seed, span_ns, machines)
-
     def drawn(self, factor_at: Callable[[int], float], stalls: Iterable[Stall]) -> Draw:
         """Return a function of times that vary by a factor at each time, with stalls."""
         waiting = deque(stalls)
@@ -242,58 +245,6 @@ class LearnedTimes(VaryingService):
             return round(self.expected_ns(rows, busy) * factor_at(now_ns)) + stalled_ns
 
         return draw
-
-
-@dataclass(frozen=True)
-class Resampled(VaryingService):
-    """The execution times of a recording for other arrivals, resampled; see `LearnedTimes.resampled`."""
-
-    times: LearnedTimes
-    seed: int
-    span_ns: int
-    machines: int = 1
-
-    @property
-    def function(self) -> Service:  # type: ignore[override]
-        """The typical time by batch size."""
-        return self.times.function
-
-    def draws(self, seed: int) -> Draw:
-        """Return the times of one simulation."""
-        rng, times = random.Random(f"{self.seed} {seed}"), self.times
-        begins, factors = times.factors
-        last = len(factors) - 1
-        scale = math.exp(rng.gauss(0.0, times.speed_variation))
-        machines = [self._pieces(rng) for _ in range(self.machines)]
-
-        def factor_at(now_ns: int) -> float:
-            pieces = machines[int(rng.random() * self.machines)]
-            number, offset_ns = divmod(now_ns, self._length_ns)  # executions go on after the last arrival
-            recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
-            return scale * factors[min(bisect_left(begins, recorded_ns), last)]
-
-        return times.drawn(factor_at, sorted(stall for pieces in machines for stall in self._stalls(pieces)))
-
-    @cached_property
-    def _recorded_ns(self) -> int:
-        return self.times.executions[-1].begin_ns + 1
-
-    @cached_property
-    def _length_ns(self) -> int:
-        return max(self._recorded_ns // PIECES, self.span_ns // _MOST_PIECES, 1)
-
-    def _pieces(self, rng: random.Random) -> list[int]:
-        """Return the recorded times at which the pieces of a run begin."""
-        # Another recording would have consisted of other pieces: the recorded ones are resampled first.
-        learned = [rng.randrange(self._recorded_ns) for _ in range(PIECES)]
-        return rng.choices(learned, k=-(-self.span_ns // self._length_ns) + 1)
-
-    def _stalls(self, pieces: Sequence[int]) -> Iterator[Stall]:
-        """Yield the stalls of a run that consists of these pieces."""
-        for number, piece_ns in enumerate(pieces):
-            for begin_ns, excess_ns in self.times.stalls:
-                for offset_ns in range((begin_ns - piece_ns) % self._recorded_ns, self._length_ns, self._recorded_ns):
-                    yield number * self._length_ns + offset_ns, excess_ns
 
 
 def monotone(times: Mapping[int, tuple[float, int]]) -> Service:

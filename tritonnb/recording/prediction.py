@@ -14,6 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.latencies import SimulatedLatencies, latencies_from_columns
 from tritonnb.recording.learned_times import PIECES, LearnedTimes
+from tritonnb.recording.resampled_times import Resampled
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import Columns
 from tritonnb.simulation.run import instance_count, run
@@ -190,7 +191,9 @@ def simulated_latencies(
     """
     columns = Columns()
     span_ns = round(arrivals[-1].time_us * 1000) + 1
-    resampled = times.for_instances(instance_count(config)).resampled(seed, span_ns, options.get("replicas", 1))
+    rows, machines = sum(arrival.rows for arrival in arrivals), options.get("replicas", 1)
+    learned = times.for_instances(instance_count(config)).without_pauses
+    resampled = Resampled(learned, seed, span_ns, rows, machines)
     run(config, arrivals, resampled, seed, columns=columns, **options)
     return latencies_from_columns(columns)
 

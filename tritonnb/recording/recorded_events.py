@@ -219,7 +219,7 @@ class RecordedEvents:
         """
         if not self.batch_sizes():
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
-        return LearnedTimes(tuple(executions_of(self)))
+        return LearnedTimes(tuple(executions_of(self)), max(1, len(self.replicas)))
 
     @cached_property
     def outliers(self) -> list[Outlier]:
