@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 import shutil
 import statistics
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks import servers
 from benchmarks.recordings import Setup
 from benchmarks.tables import table
 from tritonnb.client.model import Model
+from tritonnb.core.errors import TritonError
 from tritonnb.figures.picture import Picture
 from tritonnb.profile.verify import COMPARED, Verification
 from tritonnb.recording.prediction import SHARE
@@ -40,6 +42,8 @@ _UTILIZATION, _HALVINGS = (0.2, 0.9), 7
 #: The rates of a recording: shares of that of many clients who wait for their responses.
 _RECORDED = (0.2, 0.4, 0.6, 0.8)
 _CLIENTS, _REQUESTS = 32, 500
+#: A server may crash so many times while one model runs; the configuration that it ran is run again.
+_MOST_CRASHES = 5
 #: A verification takes this many times the seconds of the option: as long as a recording.
 _VERIFIED = len(_RECORDED)
 #: The figures of the twin of a recording from before all runs of the model, and the measured ones.
@@ -146,29 +150,55 @@ def _repeatable(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, Any]]:
     choose = random.Random(0)
-    for title, started in (("in this process", _own(scratch)), ("on Triton", _triton(scratch))):
-        with started as models:
-            for model in models:
-                most = tnb.load(model, clients=_CLIENTS, requests=_REQUESTS).wait().rate
-                earlier = _recorded(model, most, seconds)
-                for number in range(COUNT):
-                    edits: dict[str, Any] = {
-                        "max_queue_delay_microseconds": choose.choice((0, 500, 1000, 2000, 5000)),
-                        "max_batch_size": choose.choice((4, 8, 16)),
-                        "instance_count": choose.choice((1, 2)),
-                    }
-                    utilization = choose.uniform(*_UTILIZATION)
-                    twin = _recorded(model, most, seconds)
-                    arrivals = _arrivals(twin, edits, utilization, seconds * _VERIFIED, number)
-                    runs = [twin.verify(model, arrivals=arrivals, **edits)]
-                    later = (_recorded(model, most, seconds) for _ in range(1, rounds))
-                    runs += [twin.verify(model, arrivals=arrivals, **edits) for twin in later]
-                    row = {"model": f"{model.name} {title}", **edits, **_compared(runs, earlier, arrivals)}
-                    row["rate"] = len(arrivals) / (seconds * _VERIFIED)
-                    row["utilization"] = runs[0].prediction.utilization.value
-                    row["duration"] = statistics.median([run.relative_duration or 1.0 for run in runs])
-                    _show(row)
-                    yield row
+    for title, start, names in _MODELS:
+        for name in names:
+            pending = [(number, *_at_random(choose)) for number in range(COUNT)]
+            crashes = 0
+            while pending:
+                try:
+                    with start(scratch, name) as model:
+                        most = tnb.load(model, clients=_CLIENTS, requests=_REQUESTS).wait().rate
+                        earlier = _recorded(model, most, seconds)
+                        while pending:
+                            figures = _row(model, most, earlier, *pending[0], seconds, rounds)
+                            row = {"model": f"{name} {title}", **figures}
+                            _show(row)
+                            yield row
+                            del pending[0]
+                except TritonError as error:  # a Triton that traces every request may crash
+                    crashes += 1
+                    if crashes > _MOST_CRASHES:
+                        raise
+                    print(f"{name} {title}: started again after: {error}", flush=True)
+
+
+def _at_random(choose: random.Random) -> tuple[dict[str, Any], float]:
+    """Return edits of a configuration, and the share of the time in which its instances are busy."""
+    edits = {
+        "max_queue_delay_microseconds": choose.choice((0, 500, 1000, 2000, 5000)),
+        "max_batch_size": choose.choice((4, 8, 16)),
+        "instance_count": choose.choice((1, 2)),
+    }
+    return edits, choose.uniform(*_UTILIZATION)
+
+
+def _row(
+    model: Model, most: float, earlier: Twin, number: int, edits: dict[str, Any], utilization: float,
+    seconds: int, rounds: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Record, predict and run one configuration several times; return its figures."""
+    twin = _recorded(model, most, seconds)
+    arrivals = _arrivals(twin, edits, utilization, seconds * _VERIFIED, number)
+    runs = [twin.verify(model, arrivals=arrivals, **edits)]
+    later = (_recorded(model, most, seconds) for _ in range(1, rounds))
+    runs += [twin.verify(model, arrivals=arrivals, **edits) for twin in later]
+    return {
+        **edits,
+        **_compared(runs, earlier, arrivals),
+        "rate": len(arrivals) / (seconds * _VERIFIED),
+        "utilization": runs[0].prediction.utilization.value,
+        "duration": statistics.median([run.relative_duration or 1.0 for run in runs]),
+    }
 
 
 def _compared(runs: list[Verification], earlier: Twin, arrivals: list[Arrival]) -> dict[str, dict[str, float]]:
@@ -235,22 +265,31 @@ def _arrivals(twin: Twin, edits: dict[str, Any], utilization: float, seconds: in
 
 
 @contextmanager
-def _own(scratch: Path) -> Iterator[list[Model]]:
-    repository = scratch / "predicted"
-    for name in ("dense", "magika"):
+def _own(scratch: Path, name: str) -> Iterator[Model]:
+    repository = Path(tempfile.mkdtemp(dir=scratch))
+    if name == "sleeping":
+        _SLEEPING.write(repository / name)
+    else:
         shutil.copytree(servers.ROOT / "model_repository" / name, repository / name)
         config = repository / name / "config.pbtxt"
         config.write_text(config.read_text().replace("count: 1", "count: 2"))
-    _SLEEPING.write(repository / "sleeping")
     with tnb.Server(repository, port=0) as server:
-        yield [server[name] for name in ("sleeping", "dense", "magika")]
+        yield server[name]
 
 
 @contextmanager
-def _triton(scratch: Path) -> Iterator[list[Model]]:
-    repository, trace = scratch / "predicted-triton", scratch / "predictions.json"
-    _SLEEPING.write(repository / "sleeping")
-    options = [f"--trace-config=triton,file={trace}", "--model-control-mode=explicit", "--load-model=sleeping"]
+def _triton(scratch: Path, name: str) -> Iterator[Model]:
+    repository = Path(tempfile.mkdtemp(dir=scratch))
+    _SLEEPING.write(repository / name)
+    trace = f"--trace-config=triton,file={repository}.json"
     grpc = servers.free_port()  # Triton may crash while it traces every request of many HTTP connections
-    with servers.triton(repository, scratch, "sleeping", grpc, options):
-        yield [tnb.connect(f"grpc://127.0.0.1:{grpc}")["sleeping"]]
+    options = [trace, "--model-control-mode=explicit", f"--load-model={name}"]
+    with servers.triton(repository, scratch, name, grpc, options):
+        yield tnb.connect(f"grpc://127.0.0.1:{grpc}")[name]
+
+
+#: Where a model runs, its server, and the names of the models.
+_MODELS: tuple[tuple[str, Callable[[Path, str], AbstractContextManager[Model]], tuple[str, ...]], ...] = (
+    ("in this process", _own, ("sleeping", "dense", "magika")),
+    ("on Triton", _triton, ("sleeping",)),
+)
