@@ -65,13 +65,14 @@ def draw():
 """
 
 
-def test_latest_job_runs_after_one_that_failed() -> None:
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_latest_job_runs_after_one_that_failed(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     jobs, begun, submitted, done = LatestOnlyWorker("test"), *(threading.Event() for _ in range(3))
 
     def fail() -> None:
         begun.set()
         submitted.wait()
-        raise ValueError
+        raise error
 
     jobs.submit(fail)
     begun.wait()
@@ -79,6 +80,7 @@ def test_latest_job_runs_after_one_that_failed() -> None:
     submitted.set()
     jobs.join()
     assert done.is_set()
+    assert "a job failed" in caplog.text
 
 
 @pytest.mark.parametrize(

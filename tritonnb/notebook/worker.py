@@ -93,8 +93,9 @@ class Worker:
 class LatestOnlyWorker:
     """A worker that runs the newest of the submitted jobs; one that has not begun is replaced by the next.
 
-    The thread starts with a job and ends when there is none, so that an idle widget has no thread. When the interpreter
-    exits, it waits for the thread (see `tritonnb.notebook.worker.Worker`).
+    An exception of a job is logged, and the next job runs. The thread starts with a job and ends when there is none,
+    so that an idle widget has no thread. When the interpreter exits, it waits for the thread (see
+    `tritonnb.notebook.worker.Worker`).
 
     Parameters
     ----------
@@ -146,5 +147,5 @@ class LatestOnlyWorker:
                     return
             try:
                 job()
-            except Exception:
+            except BaseException:  # the thread must go on, or no other job would run and `join` would never return
                 logger.exception("thread '%s': a job failed", self._name)
