@@ -55,10 +55,11 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
         raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests}")
     require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
+    sheet = _GENERATORS[batcher](rng, requests)
     for _ in range(_ATTEMPTS):
-        sheet = _GENERATORS[batcher](rng, requests)
         if _is_unambiguous(sheet) and _is_instructive(sheet):
             break
+        sheet = _GENERATORS[batcher](rng, requests)
     return sheet
 
 
