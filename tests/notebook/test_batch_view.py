@@ -15,6 +15,7 @@ from tritonnb.notebook.batch_tracker import BURST, MOST_BATCHES
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.notebook.view_session import ViewSession
 from tritonnb.server.server import Server
 from tritonnb.telemetry.stream import EventHistory
 
@@ -45,6 +46,17 @@ def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[L
 
 def views() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb view")]
+
+
+def test_interrupted_creation_detaches_from_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: ViewSession, events: object) -> None:
+        raise KeyboardInterrupt
+
+    before = server.call(lambda: server.engine.stream._sinks)
+    monkeypatch.setattr(ViewSession, "replay", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        server["double"].watch()
+    assert server.call(lambda: server.engine.stream._sinks) == before
 
 
 def test_live_view_receives_batches(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:

@@ -190,15 +190,19 @@ class LiveBatchView(BatchView):
         """Follow the model from the events on that the server remembers."""
         meanwhile: list[Packed] = []
         config, depth, history = self._server.call(self._attach, meanwhile.append)
-        events = [packed for packed in history if packed[MODEL] == self._name]
-        if not history.complete:
-            events, depth = _since_known_depth(events, depth)
-        else:
-            depth, events = 0, list(dropwhile(_is_of_life_cycle, events))
-        begin_ns = events[0][TIME] if events else time.monotonic_ns()
-        session = ViewSession(self._name, config, begin_ns, depth=depth, recent=_RECENT, pause=_let_others_run)
-        session.replay(events)
-        self._server.call(self._take_over, session.tracker, meanwhile)
+        try:
+            events = [packed for packed in history if packed[MODEL] == self._name]
+            if not history.complete:
+                events, depth = _since_known_depth(events, depth)
+            else:
+                depth, events = 0, list(dropwhile(_is_of_life_cycle, events))
+            begin_ns = events[0][TIME] if events else time.monotonic_ns()
+            session = ViewSession(self._name, config, begin_ns, depth=depth, recent=_RECENT, pause=_let_others_run)
+            session.replay(events)
+            self._server.call(self._take_over, session.tracker, meanwhile)
+        except BaseException:  # an interrupt: nobody else would detach the list
+            self._server.call(self._server.engine.stream.detach, meanwhile.append)
+            raise
         return session
 
     # --- on the server's loop -----------------------------------------------------------------
