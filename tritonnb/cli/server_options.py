@@ -24,6 +24,8 @@ from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, level
 Options = TypeVar("Options", HttpOptions, GrpcOptions)
 
 _METRICS_PORT = 8002
+#: Options of the endpoints that no flag sets, or one with another name.
+_WITHOUT_FLAG = {"transport", "max_body_size", "allowed_hosts", "reuse_port"}
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -167,8 +169,8 @@ def _batching_default(name: str) -> str:
 
 def _endpoint_options(options: argparse.Namespace, kind: type[Options], endpoint: str, restricted: str) -> Options:
     """Return the options of an endpoint: most flags have the name of the option, after that of the endpoint."""
-    flags = {field.name: f"{endpoint}_{field.name}" for field in fields(kind)}
-    chosen = {name: getattr(options, flag) for name, flag in flags.items() if flag in options}
+    names = [field.name for field in fields(kind) if field.name not in _WITHOUT_FLAG]
+    chosen = {name: getattr(options, f"{endpoint}_{name}") for name in names}
     chosen["reuse_port"] = getattr(options, f"reuse_{endpoint}_port")
     chosen[f"restricted_{restricted}"] = _restrictions(restricted, chosen[f"restricted_{restricted}"])
     return kind(**chosen)
