@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 from tritonnb.client.model import Model
+from tritonnb.core.errors import Problem
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import diagnose, problem_of
@@ -74,11 +74,16 @@ def report_on(
     before = "file" if running is None else "running"
     return {
         "text": text,
-        "problems": [asdict(problem) for problem in diagnosis.problems or problems],
+        "problems": [_shown(problem) for problem in diagnosis.problems or problems],
         "form": None if diagnosis.parsed is None else form_of(diagnosis.parsed.config),
         "effect": effect,
         "diff": list(unified_diff(running_text.splitlines(), text.splitlines(), before, "edited", lineterm="", n=2)),
     }
+
+
+def _shown(problem: Problem) -> Json:
+    fix = None if problem.fix is None else {"label": problem.fix.label, "text": problem.fix.text}
+    return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
 
 
 def text_of(running: Any, file_text: str | None, check: Check) -> str:
@@ -117,7 +122,7 @@ class ServedConfig:
         self.path = path
         self.file_text: str | None = None
         self._written: tuple[int, int] | None = None  # when the file was written, and its size
-        self.config: Any = object()  # until one is read, another than any
+        self.config: Any = object()  # differs from every configuration, so that the first `update` takes it
         self.read_file()
         self.update(model)
 
