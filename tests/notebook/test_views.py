@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
-from tritonnb.notebook import views
 from tritonnb.notebook.views import find_view, forget_view, open_view
 from tritonnb.server.server import Server
 
@@ -13,11 +13,17 @@ class View:
     """A stand-in for a widget."""
 
 
-def test_view_is_opened_once_per_server_and_model() -> None:
+class Other(View):
+    """A widget of another class."""
+
+
+def test_view_is_opened_once_per_class_server_and_model() -> None:
     one, other = Server(), Server()
     view = open_view(View, one, "m", View)
     assert open_view(View, one, "m", View) is view
     assert len({view, open_view(View, one, "n", View), open_view(View, other, "m", View)}) == 3
+    assert find_view(Other, one, "n") is None
+    assert open_view(Other, one, "m", Other) is not view
     one.stop()
     other.stop()
 
@@ -33,11 +39,9 @@ def test_removed_view_is_opened_again() -> None:
 
 
 def test_views_of_a_freed_server_are_forgotten() -> None:
-    gc.collect()
-    before = len(views._open)
     server = Server()
-    open_view(View, server, "m", View)
+    view = weakref.ref(open_view(View, server, "m", View))
     server.stop()
     del server
     gc.collect()
-    assert len(views._open) == before
+    assert view() is None

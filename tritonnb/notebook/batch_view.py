@@ -127,6 +127,10 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         figure: str = recording.plot.svg(self._figure(recording))
         return figure
 
+    def last_state(self) -> str:
+        """Return the static figure with its description as HTML."""
+        return self.last_data()["text/html"]
+
     def last_data(self) -> dict[str, str]:
         """Return the static figure with its description by MIME type."""
         recording = self.recording()
@@ -192,6 +196,10 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self._comparison)
+
+    def last_state(self) -> str:
+        """Return the table and both timelines as HTML."""
+        return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
         """Return the table and both timelines by MIME type."""

@@ -1,4 +1,4 @@
-"""The last state of widgets in the notebook, and the registry of open widgets.
+"""The base classes of widgets, which keep their last state in the notebook, and the registry of open widgets.
 
 The last state is plain HTML. Jupyter stores a widget in a notebook only as a reference into the kernel: opened without
 the kernel, the notebook shows an error. So each widget is followed by a second output, which is hidden while the widget
@@ -52,7 +52,7 @@ _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFa
 
 
 class StaticFallback:
-    """A mixin for widgets: define `last_state` or `last_data`, and call `keep_last_state` whenever it may have changed.
+    """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever it may have changed.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class StaticFallback:
 
     def last_state(self) -> str:
         """Return the contents of the widget as HTML without scripts."""
-        return self.last_data()["text/html"]
+        raise NotImplementedError
 
     def last_data(self) -> dict[str, str]:
         """Return the contents of the widget by MIME type: HTML, text, and PNG if it is a figure."""
@@ -141,34 +141,6 @@ class StaticFallback:
         display(data | {"text/html": state}, raw=True, display_id=self._display_id, update=update)
 
 
-def as_text(markup: str) -> str:
-    r"""Return the text of HTML: a line for each paragraph and table row, images by their alternative texts.
-
-    Examples
-    --------
-    >>> as_text("<p><b>1 &lt; 2</b></p><table><tr><td>rows</td><td>8</td></tr></table><img alt='A figure' src=''>")
-    '1 < 2\nrows 8\nA figure'
-    """
-    text = re.sub(r"<(style|script)\b.*?</\1>", "", markup, flags=re.DOTALL)
-    text = re.sub(r"<img\b[^>]*?\balt=(['\"])(.*?)\1[^>]*>", r"\2", text)
-    text = re.sub(r"</(p|tr|li|div|h\d|table|pre)>|<br>", "\n", text)
-    text = html.unescape(re.sub(r"<[^>]*>", " ", text))
-    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
-
-
-def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> None:
-    if shell not in _displayed:
-        views = _displayed[shell] = weakref.WeakSet()
-
-        def keep(result: object) -> None:
-            for displayed in list(views):
-                with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
-                    displayed.keep_at_end_of_cell()
-
-        shell.events.register("post_run_cell", keep)
-    _displayed[shell].add(widget)
-
-
 class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     """A view of another server that is refreshed every second, until reading fails or `close` ends it.
 
@@ -221,6 +193,34 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         except TritonError as error:
             self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
             self._worker.stop()
+
+
+def as_text(markup: str) -> str:
+    r"""Return the text of HTML: a line for each paragraph and table row, images by their alternative texts.
+
+    Examples
+    --------
+    >>> as_text("<p><b>1 &lt; 2</b></p><table><tr><td>rows</td><td>8</td></tr></table><img alt='A figure' src=''>")
+    '1 < 2\nrows 8\nA figure'
+    """
+    text = re.sub(r"<(style|script)\b.*?</\1>", "", markup, flags=re.DOTALL)
+    text = re.sub(r"<img\b[^>]*?\balt=(['\"])(.*?)\1[^>]*>", r"\2", text)
+    text = re.sub(r"</(p|tr|li|div|h\d|table|pre)>|<br>", "\n", text)
+    text = html.unescape(re.sub(r"<[^>]*>", " ", text))
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> None:
+    if shell not in _displayed:
+        views = _displayed[shell] = weakref.WeakSet()
+
+        def keep(result: object) -> None:
+            for displayed in list(views):
+                with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
+                    displayed.keep_at_end_of_cell()
+
+        shell.events.register("post_run_cell", keep)
+    _displayed[shell].add(widget)
 
 
 def find_view(kind: type[W], server: Server | Remote, model: str | None) -> W | None:
