@@ -123,7 +123,7 @@ function render({ model, el }) {
 
   const text = make("div", { class: "tnb-text" }, code.element, code.help, problems, preview, diff);
   const root = make(
-    "div", { class: "tnb-config-editor tnb-controls tnb-live" },
+    "div", { class: "tnb-config-editor tnb-controls" },
     make("div", { class: "tnb-top" }, make("strong", {}, model.get("model")), file, outcome),
     outside,
     make("div", { class: "tnb-panes" }, text, form.element),

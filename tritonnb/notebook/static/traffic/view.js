@@ -151,7 +151,7 @@ function render({ model, el }) {
   }
 
   el.append(make(
-    "div", { class: "tnb-traffic tnb-controls tnb-live", role: "group",
+    "div", { class: "tnb-traffic tnb-controls", role: "group",
       aria: { label: `Traffic on ${model.get("model")}` } },
     make("div", { class: "tnb-settings" }, send, loops.row, arrivals, rate.row, burst.row, clients.row, rows.row,
       length.row, ...shapes.rows, ...(remote ? [] : [labelled("over HTTP", http)]), hint.node),
