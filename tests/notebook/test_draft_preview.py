@@ -37,7 +37,6 @@ def edit(editor: ConfigEditor, **fields: object) -> None:
     for path, value in fields.items():
         editor.set_field(f"dynamic_batching.{path}", value)
     editor.settle()
-    editor._drafts._jobs.join()
 
 
 def test_draft_is_previewed_before_it_is_applied(editor: ConfigEditor) -> None:
@@ -69,7 +68,7 @@ def test_preview_of_a_model_that_was_unloaded_ends(server: tnb.Server) -> None:
     editor, draft = model.edit(), model.running_config()
     model.unload()
     editor._drafts.update(draft)
-    editor._drafts._jobs.join()
+    editor.settle()
     editor.close()
 
 
@@ -94,6 +93,5 @@ def test_preview_explains_why_a_draft_cannot_run_the_traffic(server: tnb.Server)
     editor = server["wide"].edit()
     editor.set_field("max_batch_size", 4)
     editor.settle()
-    editor._drafts._jobs.join()
     assert editor.preview["text"].startswith("No preview: inference request batch-size must be <= 4")
     editor.close()

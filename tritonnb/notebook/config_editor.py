@@ -210,6 +210,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def settle(self) -> None:
         """Wait until everything requested so far is done and shown."""
         self._submit(lambda: None).result()
+        self._drafts.join()
 
     def close(self) -> None:
         """Close the editor; the model is not affected."""

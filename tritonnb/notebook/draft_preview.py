@@ -63,8 +63,12 @@ class DraftPreview:
         """Remove the ghost, and release the server."""
         self._draft = None
         self._jobs.submit(self._clear)
-        self._jobs.join()
+        self.join()
         self._model = None
+
+    def join(self) -> None:
+        """Wait until the newest draft is shown."""
+        self._jobs.join()
 
     def _replay(self) -> None:
         draft, model = self._draft, self._model
