@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from statistics import fmean
 from typing import Any
@@ -122,13 +122,13 @@ def _figures(recording: Recording) -> Json:
 
 def _sizes(recording: Recording) -> list[list[Any]]:
     """Return rows, number of batches, and the mean queue and execution time of a request, by batch size."""
+    executions_ms, waits_ms = defaultdict(list), defaultdict(list)
+    for batch in recording.batches:
+        executions_ms[batch.size].append(batch.compute_ns / 1e6)
     size_of = {batch.number: batch.size for batch in recording.batches}
-    sizes = []
-    for size, count in sorted(Counter(size_of.values()).items()):
-        waits_ms = [request.queue_ns / 1e6 for request in recording.requests if size_of[request.batch] == size]
-        executions_ms = [batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size]
-        sizes.append([size, count, fmean(waits_ms or [0.0]), fmean(executions_ms)])
-    return sizes
+    for request in recording.requests:
+        waits_ms[size_of[request.batch]].append(request.queue_ns / 1e6)
+    return [[size, len(ms), fmean(waits_ms[size] or [0.0]), fmean(ms)] for size, ms in sorted(executions_ms.items())]
 
 
 def _statistics(recording: Recording) -> Json:
