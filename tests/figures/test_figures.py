@@ -252,8 +252,8 @@ def test_most_efficient_size_is_the_smallest_with_the_lowest_cost() -> None:
     rec = sizes_run(ENOUGH)
     costs = size_costs(rec)
     assert [(cost.size, cost.count, cost.batch_ms, cost.spread_ms) for cost in costs] == [
-        (1, 20, 10, [10, 10]), (2, 20, 11, [11, 11]), (4, 20, 12, [12, 12]), (6, 20, 18, [18, 18]),
-        (8, 20, 30, [30, 30]),
+        (1, 20, 10, (10, 10)), (2, 20, 11, (11, 11)), (4, 20, 12, (12, 12)), (6, 20, 18, (18, 18)),
+        (8, 20, 30, (30, 30)),
     ]  # fmt: skip
     assert most_efficient_size(costs).size == 4
     labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]

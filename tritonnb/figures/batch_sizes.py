@@ -26,14 +26,14 @@ ENOUGH = 20
 class SizeCost:
     """Number of batches of one size, and their average times in ms.
 
-    ``parts_ms`` are those of `PARTS`; ``spread_ms`` are the quartiles of the execution time of a batch, None if they
-    are not known.
+    ``parts_ms`` are those of `PARTS`; ``spread_ms`` are the first and third quartile of the execution time of a
+    batch, None if they are not known.
     """
 
     size: int
     count: int
     parts_ms: Sequence[float]
-    spread_ms: Sequence[float] | None = None
+    spread_ms: tuple[float, float] | None = None
 
     @property
     def batch_ms(self) -> float:
@@ -57,9 +57,16 @@ def size_costs(rec: Recording) -> list[SizeCost]:
             [batch.exec_end_ns - batch.compute_end_ns for batch in batches],
         )
         times_ms = [(batch.exec_end_ns - batch.exec_start_ns) / 1e6 for batch in batches]
-        spread = statistics.quantiles(times_ms, n=4, method="inclusive")[::2] if count > 1 else None
-        costs.append(SizeCost(size, count, [statistics.median(part) / 1e6 for part in parts], spread))
+        costs.append(SizeCost(size, count, [statistics.median(part) / 1e6 for part in parts], _quartiles(times_ms)))
     return costs
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the first and third quartile; None for a single value."""
+    if len(values) < 2:
+        return None
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
 
 
 def most_efficient_size(costs: list[SizeCost]) -> SizeCost | None:
