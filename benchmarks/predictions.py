@@ -39,8 +39,9 @@ _SLEEPING = Setup(instances=2, max_rows=8, delay_us=1000, base_ms=4.0, row_ms=0.
 _OVERLOAD = 100_000.0
 #: Shares of the time in which instances are busy, and in how many steps a rate for them is sought.
 _UTILIZATION, _HALVINGS = (0.2, 0.9), 7
-#: The rates of a recording: shares of that of many clients who wait for their responses.
-_RECORDED = (0.2, 0.4, 0.6, 0.8)
+#: The rates of a recording, as shares of that of many clients who wait for their responses. Those of the runs lie
+#: between.
+_RECORDED = (0.05, 0.12, 0.3, 0.7)
 _CLIENTS, _REQUESTS = 32, 500
 #: A server may crash so many times while one model runs; the configuration that it ran is run again.
 _MOST_CRASHES = 5
