@@ -356,7 +356,7 @@ def test_each_measured_configuration_helps_to_choose_the_next_one() -> None:
     tried_before: list[list[object]] = []
 
     def run_trial(edits: dict[str, object], config: pb.ModelConfig) -> Trial:
-        return Trial(edits, config, 1.0, np.array([1.0]), 0, True, None)
+        return Trial(edits, config, 1.0, np.array([1.0]), 0, True, 1.0)
 
     def rank(tried: list[Trial]) -> list[Trial]:
         """The largest number of instances first, once a trial of it is known."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from threading import Event
 
 import numpy as np
@@ -20,13 +21,14 @@ from tritonnb.profile.load import config_of, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import AnyLoop, LoadOptions, OpenLoop
-from tritonnb.recording.batches import last_executions
 from tritonnb.recording.constraint import Constraint, measure
+from tritonnb.recording.latencies import latencies_from_columns
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate, simulated
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop, poisson
-from tritonnb.simulation.run import capacity
+from tritonnb.simulation.engine import Columns
+from tritonnb.simulation.run import capacity, run
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.statistics_entry import difference
 
@@ -63,14 +65,14 @@ class Trial:
         Number of requests that did not run.
     meets : bool
         Whether the constraint is satisfied and no request was refused.
-    recording : Recording or None
-        None for live trials on another server.
+    mean_batch_size : float
+        Mean number of rows per batch.
     extrapolated : bool
         Whether it formed larger batches than were measured, so that its numbers are extrapolated.
-    counted_batch_size : float
-        The mean batch size by the statistics of another server.
     predicted : bool
         Whether a sweep of live trials predicted it instead of measuring it.
+    record : callable
+        Returns its recording: a simulation keeps only numbers, and is repeated for it.
 
     Examples
     --------
@@ -92,15 +94,15 @@ class Trial:
     latencies_ms: npt.NDArray[np.float64]
     refused: int
     meets: bool
-    recording: Recording | None
+    mean_batch_size: float
     extrapolated: bool = False
-    counted_batch_size: float = math.nan
     predicted: bool = False
+    record: Callable[[], Recording | None] = field(default=lambda: None, repr=False)
 
-    @property
-    def mean_batch_size(self) -> float:
-        """Mean number of rows per batch."""
-        return self.counted_batch_size if self.recording is None else self.recording.summary()["mean_batch_size"]
+    @cached_property
+    def recording(self) -> Recording | None:
+        """Its recording; None for live trials on another server."""
+        return self.record()
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the latency in ms; NaN if no request ran.
@@ -149,15 +151,15 @@ class SimulatedTrials:
 
     def run(self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig) -> Trial:
         """Simulate a configuration with the given arrivals."""
-        recording = simulated(config, arrivals, self.service, self.seed)
-        latencies = np.array([request.latency_ns for request in last_executions(recording.requests)], np.float64) / 1e6
-        refused = len(recording.refused)
-        begin = min((request.received_ns for request in recording.requests), default=0)
-        span_ns = max((request.exec_end_ns for request in recording.requests), default=0) - begin
-        meets = not refused and (self.constraint is None or self.constraint.holds(latencies))
-        extrapolated = max(recording.batch_sizes(), default=0) > self.max_rows
-        rate = len(latencies) * 1e9 / max(1, span_ns)
-        return Trial(edits, config, rate, latencies, refused, meets, recording, extrapolated)
+        columns = Columns()
+        run(config, arrivals, self.service, self.seed, columns=columns)
+        kept, summary = latencies_from_columns(columns), columns.summary()
+        latencies_ms = kept.latency_ns[kept.last] / 1e6
+        meets = not kept.refused and (self.constraint is None or self.constraint.holds(latencies_ms))
+        is_extrapolated = bool(kept.batch_size.max(initial=0) > self.max_rows)
+        figures = (summary["rate"], latencies_ms, kept.refused, meets, summary["mean_batch_size"], is_extrapolated)
+        record = partial(simulated, config, arrivals, self.service, self.seed)
+        return Trial(edits, config, *figures, record=record)
 
     def find_highest_rate(
         self,
@@ -217,8 +219,8 @@ def run_live_trial(
     new = difference(model.stats(), before)
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
     mean = new["inference_count"] / new["execution_count"] if new["execution_count"] else math.nan
-    measured = (result.rate, result.latencies_ms, result.failed, meets, result.recording)
-    return Trial(edits, config, *measured, counted_batch_size=mean)
+    measured = (result.rate, result.latencies_ms, result.failed, meets, mean)
+    return Trial(edits, config, *measured, record=lambda: result.recording)
 
 
 def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
