@@ -71,7 +71,7 @@ class Trial:
         Whether it formed larger batches than were measured, so that its numbers are extrapolated.
     predicted : bool
         Whether a sweep of live trials predicted it instead of measuring it.
-    record : callable
+    record : callable, optional
         Returns its recording: a simulation keeps only numbers, and is repeated for it.
 
     Examples
@@ -86,6 +86,8 @@ class Trial:
     ('count 2', 8)
     >>> list(trial.row())[:3]
     ['count', 'rate', 'p50_ms']
+    >>> len(trial.recording.requests) == len(trial.latencies_ms)
+    True
     """
 
     edits: dict[str, object]
@@ -97,12 +99,12 @@ class Trial:
     mean_batch_size: float
     extrapolated: bool = False
     predicted: bool = False
-    record: Callable[[], Recording | None] = field(default=lambda: None, repr=False)
+    record: Callable[[], Recording | None] | None = field(default=None, repr=False)
 
     @cached_property
     def recording(self) -> Recording | None:
         """Its recording; None for live trials on another server."""
-        return self.record()
+        return self.record() if self.record else None
 
     def percentile(self, percent: float) -> float:
         """Return a percentile (0 to 100) of the latency in ms; NaN if no request ran.
