@@ -85,7 +85,7 @@ class LearnedTimes(VaryingService):
     executions : tuple of RecordedExecution
         In the order in which they began.
     replicas : int
-        The servers on which they ran.
+        Number of servers on which they ran.
     """
 
     executions: tuple[RecordedExecution, ...]

@@ -191,7 +191,7 @@ def simulated_latencies(
     """
     columns = Columns()
     span_ns = round(arrivals[-1].time_us * 1000) + 1
-    rows, machines = sum(arrival.rows for arrival in arrivals), options.get("replicas", 1)
+    rows, machines = sum(arrival.rows * arrival.steps for arrival in arrivals), options.get("replicas", 1)
     learned = times.for_instances(instance_count(config)).without_pauses
     resampled = Resampled(learned, seed, span_ns, rows, machines)
     run(config, arrivals, resampled, seed, columns=columns, **options)

@@ -28,7 +28,7 @@ class Resampled(VaryingService):
         Without pauses.
     seed : int
     span_ns, rows : int
-        How long the run takes, and the rows that arrive during it.
+        How long the run takes in ns, and the rows that are executed during it: a generation has one for each step.
     machines : int
     """
 
