@@ -54,7 +54,7 @@ _ITSELF = ("from_itself", "first")
 
 
 def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Random configurations of four models, predicted and measured: p50 and mean batch within 10 % in 90 % of them."""
+    """Random configurations of four models, predicted and measured; the goal for p50 and mean batch: 10 % in 90 %."""
     rounds = max(2, rounds)
     rows = list(_verified(scratch, seconds, rounds))
     for name, (within, target) in TARGETS.items():

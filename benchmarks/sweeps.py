@@ -32,7 +32,7 @@ _EQUAL = 0.1
 
 
 def sweeps(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Ten live sweeps of the promising configurations: as good a winner as with all in nine, in a fifth of the time."""
+    """Ten live sweeps of the promising configurations; the goal: as good a winner in nine, in a fifth of the time."""
     choose = random.Random(0)
     rows: list[dict[str, Any]] = []
     for number in range(COUNT):
