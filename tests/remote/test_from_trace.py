@@ -250,6 +250,16 @@ def test_batches_behind_the_next_one_are_replayed(tmp_path: Path, last: list[tup
     assert (agreement.identical, agreement.batches) == (6, 6), agreement
 
 
+def test_batcher_that_wakes_up_late_takes_what_has_come(tmp_path: Path) -> None:
+    """The delay of the request at 5 ms was exceeded at 6 ms; on a busy machine, the batcher wakes up at about 8 ms."""
+    batches = [([0.0], 1.05, 20.0), ([5.0, 6.5, 7.8], 20.05, 30.0), ([8.4, 9.0, 9.5], 30.05, 40.0)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(traced(batches)))
+    config = CONFIG.replace("{ }", "{ max_queue_delay_microseconds: 1000 }", 1)
+    agreement = tnb.Recording.from_trace(path, config, trace_rate=1).agreement
+    assert (agreement.identical, agreement.batches) == (3, 3), agreement
+
+
 def test_batch_that_overtakes_another_is_the_only_difference(tmp_path: Path) -> None:
     """Triton had given the first of two requests to an instance that was busy, and the second to an idle one."""
     path = tmp_path / "trace.json"

@@ -5,8 +5,8 @@ it was free and the last request of the batch had come. The scheduler then decid
 decides otherwise, the batch counts as different, and the replay continues from the recorded state: one difference does
 not cause others.
 
-A trace of Triton does not determine the order of what happened within a fraction of a millisecond: time stamps are
-taken by different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order
+A trace of Triton does not determine the order of what happened within a few milliseconds: time stamps are taken by
+different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order
 that explains the recorded batch is assumed. This project's server records when its scheduler sent a batch: the thread
 of the instance may begin much later on a busy machine.
 """
@@ -34,8 +34,8 @@ from tritonnb.scheduling.reasons import explain, pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import SimulatedRequest
 
-#: A batcher may wake up this much later than its timer, or than the end of an execution.
-WAKE_NS = 1_000_000
+#: A batcher may wake up this much later than its timer, or than the end of an execution, on a busy machine.
+WAKE_NS = 3_000_000
 #: A request may get into the queue this much later than the time stamp that is taken before.
 QUEUE_NS = 200_000
 #: A server may take this long to send a batch that is due to an instance that is idle.
