@@ -79,8 +79,9 @@ def recordings(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     for name, setup in setups.items():
         setup.write(repository / name)
     shares: dict[str, float] = {}
-    with servers.triton(repository, scratch, "model_0", options=[f"--trace-config=triton,file={trace}"]) as url:
-        remote = tnb.connect(url)
+    grpc = servers.free_port()  # Triton may crash while it traces every request of many HTTP connections
+    with servers.triton(repository, scratch, "model_0", grpc, [f"--trace-config=triton,file={trace}"]):
+        remote = tnb.connect(f"grpc://127.0.0.1:{grpc}")
         for name, setup in setups.items():
             with remote.record(name) as recording:
                 tnb.load(remote[name], rate=setup.rate, arrivals="poisson", duration=seconds * 2).wait()
