@@ -288,3 +288,18 @@ def test_generation_counts_as_one_request_in_a_prediction() -> None:
     prediction = rec.twin().predict()
     assert prediction.latency_p50_ms.value == pytest.approx(rec.summary()["latency_p50_ms"], rel=0.3)
     assert prediction.throughput.value == pytest.approx(rec.summary()["rate"], rel=0.3)
+
+
+@pytest.mark.parametrize(("rate", "slow_s"), [(3, 30), (15, 0)])
+def test_rate_of_generations_is_that_of_their_steps(rate: float, slow_s: float) -> None:
+    """As for single requests, executions take as long as those recorded with as many steps per second."""
+    config = 'name: "m" max_batch_size: 1 sequence_batching { iterative_sequence: true oldest { } }'
+
+    def generations(rate: float, seconds: float, seed: int, begin_us: float = 0.0) -> list[Arrival]:
+        return [Arrival(begin_us + one.time_us, steps=4) for one in tnb.poisson(rate, seconds, seed=seed)]
+
+    arrivals = [*generations(3, 20, seed=1), *generations(15, 10, seed=2, begin_us=20e6)]
+    twin = tnb.simulate(config, arrivals, Machine(slow_s=20)).twin()
+    other = tnb.simulate(config, generations(rate, 30, seed=3), Machine(slow_s=slow_s))
+    prediction = twin.predict(arrivals=other.arrivals())
+    assert prediction.latency_p50_ms.value == pytest.approx(other.summary()["latency_p50_ms"], rel=0.1)
