@@ -29,27 +29,36 @@ VARYING = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
 class Machine(VaryingService):
     """5 ms and 1 ms per row; busy instances slow each other down, and the machine stalls at given times.
 
-    With slow phases, it needs 2.5 times as long during 80 of every 500 ms; for the first ``slow_s`` seconds, 1.5 times.
+    With slow phases, it needs 2.5 times as long during 80 of every 500 ms; for the first ``slow_s`` seconds, 1.5 times;
+    with caches, twice as long after a long idle time.
     """
 
     def __init__(
-        self, slow_down: float = 0.0, stalls_ms: tuple[int, ...] = (), slow_phases: bool = False, slow_s: float = 0.0
+        self,
+        slow_down: float = 0.0,
+        stalls_ms: tuple[int, ...] = (),
+        slow_phases: bool = False,
+        slow_s: float = 0.0,
+        caches: bool = False,
     ) -> None:
         self.function = tnb.linear(per_row_ms=1, base_ms=5)
         self.slow_down = slow_down
         self.slow_phases = slow_phases
         self.stalls_ms = stalls_ms
         self.slow_ns = slow_s * 1e9
+        self.caches = caches
 
     def draws(self, seed: int) -> Draw:
         waiting = list(self.stalls_ms)
 
-        def draw(rows: int, now_ns: int, busy: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int) -> float:
             time_ns = self.function(rows) * (1 + self.slow_down * (busy - 1))
             if self.slow_phases and now_ns % (500 * MS) < 80 * MS:
                 time_ns *= 2.5
             if now_ns < self.slow_ns:
                 time_ns *= 1.5
+            if self.caches:
+                time_ns *= 1 + idle_ns / (idle_ns + 20 * MS)
             if waiting and now_ns >= waiting[0] * MS:
                 waiting.pop(0)
                 time_ns += 60 * MS
@@ -140,6 +149,17 @@ def test_executions_take_as_long_as_those_recorded_at_such_a_rate(rate: float, s
     other = tnb.simulate(config, tnb.poisson(rate, 30, seed=3), Machine(slow_s=slow_s))
     prediction = twin.predict(arrivals=other.arrivals())
     assert prediction.latency_p50_ms.value == pytest.approx(other.summary()["latency_p50_ms"], rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "count"), [(60, 1), (120, 1), (20, 1), (60, 2)])
+def test_executions_take_longer_after_an_idle_time_as_recorded(rate: float, count: int) -> None:
+    config = 'name: "m" max_batch_size: 8'
+    twin = tnb.simulate(config, tnb.poisson(60, 60, seed=1), Machine(caches=True)).twin()
+    assert twin.times.idle_factor(1 * MS) == 1 < twin.times.idle_factor(10 * MS) < twin.times.idle_factor(100 * MS)
+    edited = f"{config} instance_group {{ count: {count} }}"
+    actual = tnb.simulate(edited, tnb.poisson(rate, 60, seed=2), Machine(caches=True)).summary()
+    prediction = twin.predict(rate=rate, count=count)
+    assert prediction.latency_p50_ms.value == pytest.approx(actual["latency_p50_ms"], rel=0.05)
 
 
 def test_first_executions_are_left_out() -> None:

@@ -34,6 +34,8 @@ _NEIGHBOURS = 32
 _PAUSE = 10
 #: Executions that begin beside another one share at least that much more of their time.
 _LEAST_SHARED = 0.1
+#: An instance does not get faster below, or slower above, these idle times in ms.
+_LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class RecordedExecution:
         Instances of the server that were busy then, with this one.
     shared : float
         The share (0 to 1) of its time during which another instance was busy.
+    idle_ns : int
+        How long its instance was idle before.
     first : bool
         Whether it was the first one of its instance.
     batch : int
@@ -68,6 +72,7 @@ class RecordedExecution:
     dispatch_ns: int
     busy: int
     shared: float
+    idle_ns: int
     first: bool
     batch: int
 
@@ -77,8 +82,8 @@ class LearnedTimes(VaryingService):
     """The execution times of a recording as a service model.
 
     A simulated execution with the rows, the busy instances and the time of a recorded one takes as long. Any other one
-    takes the typical time of its size, varied like recorded ones around its time. A stall of the machine is added to
-    the first execution that begins during it, regardless of size.
+    takes the typical time of its size and of the time that its instance was idle before, varied like recorded ones
+    around its time. A stall of the machine is added to the first execution that begins during it, regardless of size.
 
     Attributes
     ----------
@@ -172,11 +177,31 @@ class LearnedTimes(VaryingService):
         return tuple([(one.begin_ns, round(one.time_ns - expected_ns)) for one, expected_ns in self.outliers])
 
     @cached_property
-    def factors(self) -> tuple[list[int], list[float]]:
-        """The begins and factors of all other executions, except the first one of each instance."""
+    def _regular(self) -> list[tuple[RecordedExecution, float]]:
+        """All other executions, except the first one of each instance, with their factors of the expected time."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
         regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
-        pairs = [(one.begin_ns, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+        return [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+
+    def idle_factor(self, idle_ns: float) -> float:
+        """Return how many times as long as after 1 ms an execution takes after its instance was idle for so long.
+
+        Meanwhile, caches lose its data, and the clock of its core falls.
+        """
+        return float(_idle_ms(idle_ns) ** self._idle_exponent)
+
+    @cached_property
+    def _idle_exponent(self) -> float:
+        """The growth of the logarithm of the time with that of the idle time."""
+        alone = [(_idle_ms(one.idle_ns), factor) for one, factor in self._regular if one.busy == 1 and factor > 0]
+        points = [(math.log(idle_ms), math.log(factor), 1) for idle_ms, factor in alone]
+        slope, certainty = _slope(points) if points else (0.0, 0.0)
+        return max(0.0, slope * certainty)
+
+    @cached_property
+    def factors(self) -> tuple[list[int], list[float]]:
+        """The begins of the regular executions, and their factors beyond that of the idle time."""
+        pairs = [(one.begin_ns, factor / self.idle_factor(one.idle_ns)) for one, factor in self._regular]
         return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
 
     @cached_property
@@ -226,8 +251,8 @@ class LearnedTimes(VaryingService):
 
         other = self.drawn(around, self.stalls)
 
-        def draw(rows: int, now_ns: int, busy: int) -> float:
-            time_ns = other(rows, now_ns, busy)  # a stall that was recorded here is over then
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int) -> float:
+            time_ns = other(rows, now_ns, busy, idle_ns)  # a stall that was recorded here is over then
             return recorded.get((now_ns, rows, busy), time_ns)
 
         return draw
@@ -236,15 +261,20 @@ class LearnedTimes(VaryingService):
         """Return a function of times that vary by a factor at each time, with stalls."""
         waiting = deque(stalls)
 
-        def draw(rows: int, now_ns: int, busy: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int) -> float:
             stalled_ns = 0
             while waiting and waiting[0][0] <= now_ns:
                 begin_ns, excess_ns = waiting.popleft()
                 if now_ns < begin_ns + excess_ns:
                     stalled_ns = max(stalled_ns, excess_ns)
-            return round(self.expected_ns(rows, busy) * factor_at(now_ns)) + stalled_ns
+            factor = self.idle_factor(idle_ns) * factor_at(now_ns)
+            return round(self.expected_ns(rows, busy) * factor) + stalled_ns
 
         return draw
+
+
+def _idle_ms(idle_ns: float) -> float:
+    return min(max(idle_ns / 1e6, _LEAST_IDLE_MS), _MOST_IDLE_MS)
 
 
 def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
@@ -269,7 +299,10 @@ def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
         blocks.append(block)
     fitted = {rows: time / 1e6 for time, _, sizes in blocks for rows in sizes}
     low, high = min(fitted), max(fitted)
-    slope, certainty = _slope([(rows, fitted[rows], times[rows][1]) for rows in fitted])
+    points = [(rows, fitted[rows], times[rows][1]) for rows in fitted]
+    slope, certainty = _slope(points)
+    # A row costs at most as much as in the recorded batches.
+    slope = min(slope, sum(ms * count for _, ms, count in points) / sum(rows * count for rows, _, count in points))
     inside = table(fitted)
 
     def service(rows: int) -> float:
@@ -279,16 +312,12 @@ def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
     return service
 
 
-def _slope(points: Sequence[tuple[int, float, int]]) -> tuple[float, float]:
-    """Return milliseconds per row by weighted least squares, and its certainty (0 to 1) by the number of executions.
-
-    A row costs at most as much as in the recorded batches.
-    """
-    total = sum(weight for _, _, weight in points)
-    mean_rows, mean_ms = (sum(point[column] * point[2] for point in points) / total for column in (0, 1))
-    spread = sum(weight * (rows - mean_rows) ** 2 for rows, _, weight in points)
-    slope = sum(weight * (rows - mean_rows) * ms for rows, ms, weight in points) / spread if spread else 0.0
-    return min(slope, mean_ms / mean_rows), spread / (spread + LEAST_BATCHES)
+def _slope(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
+    """Return the slope of (x, y, number of executions) by least squares, and its certainty (0 to 1) by their number."""
+    mean_x = sum(x * count for x, _, count in points) / sum(count for _, _, count in points)
+    spread = sum(count * (x - mean_x) ** 2 for x, _, count in points)
+    slope = sum(count * (x - mean_x) * y for x, y, count in points) / spread if spread else 0.0
+    return slope, spread / (spread + LEAST_BATCHES)
 
 
 def steepest(service: Service, sizes: Sequence[int]) -> float:
@@ -312,6 +341,7 @@ def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
             due_ns = max(due_ns, min(times) + batch.reason.facts["delay_ns"])
         first = batch.instance not in free
         begin_ns = min(batch.exec_start_ns, max(due_ns, free.get(batch.instance, 0)))
+        idle_ns = begin_ns - free.get(batch.instance, begin_ns)
         replica = replica_of(batch.instance)
         busy = sum(
             1
@@ -322,7 +352,7 @@ def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
         dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
         executions[replica].append(
             RecordedExecution(
-                *(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, first, batch.number)
+                *(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, idle_ns, first, batch.number)
             )
         )
     shared = chain.from_iterable(map(_with_shares, executions.values()))

@@ -55,7 +55,8 @@ class Twin:
     ----------
     recording : Recording
     times : LearnedTimes
-        Execution times, their variation, stalls of the machine, and the slow-down of instances that run together.
+        Execution times, their variation, stalls of the machine, and the slow-down of instances that run together
+        or were idle.
 
     Examples
     --------
@@ -284,6 +285,8 @@ class Twin:
         lines.append(f"  of it before the execution begins: {dispatch_ms:.3f} ms (median)")
         slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
         lines.append(f"  slow-down by number of busy instances: {slow}")
+        idle = ", ".join(f"{ms} ms: {times.idle_factor(ms * 1e6):.2f}" for ms in (1, 10, 100))
+        lines.append(f"  slow-down by idle time before: {idle}")
         warm_ups = sum(1 for one in times.executions if one.first)
         lines.append(f"  left out: {pluralize(warm_ups, 'first execution')} of an instance")
         lines.append(f"  {self.stalls_text()}")

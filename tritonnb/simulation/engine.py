@@ -132,6 +132,7 @@ class SimulatedReplica:
     def __init__(self, simulation: Simulation, scheduler: Scheduler, instances: int) -> None:
         self._simulation = simulation
         self._responded_ns: dict[int, int] = {}
+        self._free_ns = [0] * instances  # since when each instance is idle
         self.queued_ns: list[list[int]] = []
         self.responses: list[ResponseSent] = []
         self.time = VirtualTime(
@@ -149,17 +150,20 @@ class SimulatedReplica:
         simulation = self._simulation
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         now, time_ns, steps = simulation.clock.now, 0, 1
+        idle_ns = now - self._free_ns[decision.instance]
         for request in requests:
             steps = max(steps, request.steps)
             if request.step == 0:
                 time_ns += simulation.first_step_ns
         for _ in range(1 if simulation.iterative else steps):
-            time_ns += simulation.times(decision.size, now + time_ns, self.time.running + 1)
+            time_ns += simulation.times(decision.size, now + time_ns, self.time.running + 1, idle_ns)
+            idle_ns = 0
             for request in requests:
                 if request.step < request.steps:
                     if steps > 1 and simulation.columns is None:
                         self._generate(request, now + time_ns)
                     request.step += 1
+        self._free_ns[decision.instance] = now + time_ns
         if simulation.columns is None:
             self.queued_ns.append([request.queued_ns for request in requests])
         else:
@@ -194,7 +198,8 @@ class Simulation:
     schedulers : sequence of Scheduler
         One for each replica.
     times : callable
-        The time in ns of an execution: takes its rows, when it begins, and how many instances are busy with it.
+        The time in ns of an execution: takes its rows, when it begins, how many instances are busy with it, and how
+        long its own was idle.
     first_step_ns : int
         What the first step of each request adds to it.
     route : callable
@@ -208,7 +213,7 @@ class Simulation:
         config: pb.ModelConfig,
         instances: list[str],
         schedulers: Sequence[Scheduler],
-        times: Callable[[int, int, int], int],
+        times: Callable[[int, int, int, int], int],
         first_step_ns: int,
         route: RouterFunction,
         columns: Columns | None,

@@ -181,8 +181,9 @@ def mean_compute_ms(batch: Statistics) -> float:
     return sum(int(part.get("ns", 0)) / max(int(part.get("count", 0)), 1) for part in parts) / 1e6
 
 
-#: The time in ns of an execution of so many rows that begins at a virtual time in ns, when so many instances are busy.
-Draw = Callable[[int, int, int], float]
+#: The time in ns of an execution of so many rows that begins at a virtual time in ns, when so many instances are busy,
+#: after its own was idle for so many ns.
+Draw = Callable[[int, int, int, int], float]
 
 
 class VaryingService:
@@ -204,12 +205,12 @@ class VaryingService:
         Returns
         -------
         callable
-            ``time_ns(rows, now_ns, busy)``, with the number of busy instances.
+            ``time_ns(rows, now_ns, busy, idle_ns)``, with the number of busy instances, and how long this one was idle.
 
         Examples
         --------
         >>> time_ns = jittered(fixed(10), sigma=0.0).draws(seed=1)
-        >>> time_ns(4, 0, 1)
+        >>> time_ns(4, 0, 1, 0)
         10000000
         """
         raise NotImplementedError
@@ -225,7 +226,7 @@ class Jittered(VaryingService):
     def draws(self, seed: int) -> Draw:
         """Return times with factors from a seed."""
         rng, service, sigma = random.Random(seed), self.function, self.sigma
-        return lambda rows, now_ns, busy: round(service(rows) * math.exp(rng.gauss(0.0, sigma)))
+        return lambda rows, now_ns, busy, idle_ns: round(service(rows) * math.exp(rng.gauss(0.0, sigma)))
 
 
 def jittered(service: Service, *, sigma: float) -> Jittered:
@@ -276,15 +277,15 @@ class ExecutionTimes:
         self._draw = service.draws(seed) if isinstance(service, VaryingService) else None
         self.warning = ""
 
-    def __call__(self, rows: int, now_ns: int = 0, busy: int = 1) -> int:
-        """Return the nanoseconds for a batch of this many rows that starts now, with this many busy instances.
+    def __call__(self, rows: int, now_ns: int = 0, busy: int = 1, idle_ns: int = 0) -> int:
+        """Return the nanoseconds for a batch of this many rows that starts now; arguments as of a `Draw`.
 
         Raises
         ------
         InvalidArgumentError
             If the service model does not return a time.
         """
-        time = self._function(rows) if self._draw is None else self._draw(rows, now_ns, busy)
+        time = self._function(rows) if self._draw is None else self._draw(rows, now_ns, busy, idle_ns)
         if type(time) is int and time >= _IMPLAUSIBLE_NS:
             return time
         if not _is_time(time):
