@@ -48,8 +48,9 @@ CELL_ERRORS = """() => {
     const errors = outputs.filter((output) => output.output_type === "error");
     return errors.map((error) => `${error.ename}: ${error.evalue}`);
 }"""
-OPEN = """async (path) => {
-    await window.jupyterapp.commands.execute("docmanager:open", { path, factory: "Notebook" });
+#: Without waiting for the promise, which the browser may collect before it is fulfilled: `IS_OPEN` says when it is.
+OPEN = """(path) => {
+    window.jupyterapp.commands.execute("docmanager:open", { path, factory: "Notebook" });
 }"""
 IS_OPEN = """(path) => {
     const context = window.jupyterapp?.shell.currentWidget?.context;
