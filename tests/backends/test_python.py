@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -150,6 +151,23 @@ def test_unloading_a_model_removes_its_modules(tmp_path: Path) -> None:
     for module in modules:
         forget_model(module)
     assert state() == before
+
+
+def test_unloading_a_model_hides_no_module_from_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread may be at any of the path hooks when the last model removes its own."""
+    path, library = tmp_path / "m" / "1" / "model.py", tmp_path / "library"
+    for file in (path, library / "part.py"):
+        file.parent.mkdir(parents=True)
+        file.touch()
+
+    def unload(directory: str) -> None:
+        forget_model(module)
+        raise ImportError(directory)
+
+    monkeypatch.setattr(module_import, "_versions", {})  # models of other tests
+    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks[:-1], unload, sys.path_hooks[-1]])
+    module = import_model(path, pb_utils)
+    assert PathFinder.find_spec("part", [str(library)]) is not None
 
 
 def test_users_path_entries_and_modules_survive_the_import_of_a_model(

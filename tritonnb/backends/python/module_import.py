@@ -78,7 +78,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     directories = [str(path.parent), str(path.parent.parent)]
     with _lock:
         if not _versions:
-            sys.path_hooks.insert(0, _find_in_model)
+            sys.path_hooks = [_find_in_model, *sys.path_hooks]  # a new list: other threads iterate over the old one
             if pb_utils.NAME in sys.modules:
                 _replaced.append(sys.modules[pb_utils.NAME])
         _versions[package.__name__] = path.parent
@@ -118,7 +118,7 @@ def forget_model(module: ModuleType) -> None:
         for directory in unused:
             sys.path_importer_cache.pop(directory, None)  # a finder of `_find_in_model`
         if not _versions:
-            sys.path_hooks.remove(_find_in_model)
+            sys.path_hooks = [hook for hook in sys.path_hooks if hook is not _find_in_model]
             sys.modules.pop(pb_utils.NAME, None)
             if _replaced:
                 sys.modules[pb_utils.NAME] = _replaced.pop()
