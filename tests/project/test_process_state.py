@@ -56,9 +56,10 @@ def test_reading_example_weights_does_not_use_the_global_random_state() -> None:
 PROCESS_WIDE = {
     "gc.collect", "gc.freeze", "gc.enable", "gc.disable", "gc.set_threshold", "gc.set_debug", "gc.callbacks.append",
     "sys.setswitchinterval", "sys.setrecursionlimit", "sys.settrace", "sys.setprofile", "sys.path", "sys.path.append",
-    "sys.path.insert", "sys.meta_path.insert", "sys.path_hooks", "sys.dont_write_bytecode", "sys.excepthook",
-    "sys.unraisablehook", "sys.displayhook", "sys.stdin", "sys.stdout", "sys.stderr", "threading.excepthook",
-    "threading.stack_size", "threading.settrace", "threading.setprofile", "signal.signal", "signal.set_wakeup_fd",
+    "sys.path.insert", "sys.meta_path.insert", "sys.path_hooks", "sys.path_hooks.insert", "sys.dont_write_bytecode",
+    "sys.excepthook", "sys.unraisablehook", "sys.displayhook", "sys.stdin", "sys.stdout", "sys.stderr",
+    "threading.excepthook", "threading.stack_size", "threading.settrace", "threading.setprofile", "signal.signal",
+    "signal.set_wakeup_fd",
     "signal.setitimer", "signal.alarm", "faulthandler.enable", "resource.setrlimit", "locale.setlocale", "os.chdir",
     "os.umask", "os.nice", "os.putenv", "os.environ", "os.environ.pop", "os.environ.setdefault", "os.environ.update",
     "os.register_at_fork", "atexit.register", "warnings.catch_warnings", "warnings.filterwarnings",
