@@ -234,6 +234,7 @@ def test_twin_reports_what_it_learned_and_its_prediction_error(twin: Twin) -> No
         "batch size    1:",
         "stalls: 0",
         "slow-down by number of busy instances: 1: 1.00",
+        "slow-down by how long the instance was idle: 1 ms: 1.00, 10 ms: 1.",
     ):
         assert part in text
     assert len(twin.validation) == 8

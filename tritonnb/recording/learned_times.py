@@ -178,16 +178,13 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def _regular(self) -> list[tuple[RecordedExecution, float]]:
-        """All other executions, except the first one of each instance, with their factors of the expected time."""
+        """All executions but outliers and the first one of each instance, with their factors of the expected time."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
         regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
         return [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
 
     def idle_factor(self, idle_ns: float) -> float:
-        """Return how many times as long as after 1 ms an execution takes after its instance was idle for so long.
-
-        Meanwhile, caches lose its data, and the clock of its core falls.
-        """
+        """Return how many times as long as after 1 ms an execution takes after its instance was idle for so long."""
         return float(_idle_ms(idle_ns) ** self._idle_exponent)
 
     @cached_property

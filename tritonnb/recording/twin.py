@@ -286,7 +286,7 @@ class Twin:
         slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
         lines.append(f"  slow-down by number of busy instances: {slow}")
         idle = ", ".join(f"{ms} ms: {times.idle_factor(ms * 1e6):.2f}" for ms in (1, 10, 100))
-        lines.append(f"  slow-down by idle time before: {idle}")
+        lines.append(f"  slow-down by how long the instance was idle: {idle}")
         warm_ups = sum(1 for one in times.executions if one.first)
         lines.append(f"  left out: {pluralize(warm_ups, 'first execution')} of an instance")
         lines.append(f"  {self.stalls_text()}")
