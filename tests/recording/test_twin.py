@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -122,6 +123,16 @@ def test_only_instance_is_not_slowed_down_by_another() -> None:
     assert times.for_instances(1).function(1) == pytest.approx(10 * MS, rel=0.03)
     assert max(times.for_instances(1).factors[1]) < 1.1 < max(times.factors[1])
     assert times.for_instances(2) is times
+
+
+def test_executions_of_the_only_instance_vary_like_undisturbed_ones() -> None:
+    """Executions at the same time slow each other down by different factors, which is not a variation of one alone."""
+    executions = tnb.simulate(TWO, tnb.poisson(60, 20, seed=2), tnb.fixed(10)).twin().times.executions
+    rng = random.Random(1)
+    slowed = [replace(one, time_ns=round(one.time_ns * (1 + rng.random() * (one.shared > 0)))) for one in executions]
+    times = LearnedTimes(tuple(slowed))
+    assert max(times.factors[1]) > 1.8
+    assert max(times.for_instances(1).factors[1]) < 1.01
 
 
 def test_long_executions_of_one_instance_are_as_frequent_as_recorded() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
@@ -58,6 +58,8 @@ class RecordedExecution:
         Instances of the server that were busy then, with this one.
     shared : float
         The share (0 to 1) of its time during which another instance was busy.
+    alone_ns : int
+        How long it ran before another instance was busy.
     idle_ns : int
         How long its instance was idle before.
     first : bool
@@ -72,9 +74,14 @@ class RecordedExecution:
     dispatch_ns: int
     busy: int
     shared: float
+    alone_ns: int
     idle_ns: int
     first: bool
     batch: int
+
+
+#: An execution, and how many times as long as expected it took.
+WithFactor = tuple[RecordedExecution, float]
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,13 @@ class LearnedTimes(VaryingService):
         In the order in which they began.
     replicas : int
         Number of servers on which they ran.
+    are_of_single : bool
+        Whether the times are those of the only instance of a server.
     """
 
     executions: tuple[RecordedExecution, ...]
     replicas: int = 1
+    are_of_single: bool = False
 
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with so many instances.
@@ -117,10 +127,9 @@ class LearnedTimes(VaryingService):
         # Executions take 1 + slow * shared times as long: the medians of both groups differ by that.
         slow = max(0.0, longer - 1) / max(_LEAST_SHARED, shared - longer * other)
         executions = (
-            replace(one, time_ns=round(one.time_ns / (1 + slow * one.shared)), busy=1, shared=0.0)
-            for one in self.executions
+            replace(one, time_ns=round(one.time_ns / (1 + slow * one.shared)), busy=1) for one in self.executions
         )
-        return replace(self, executions=tuple(executions))
+        return replace(self, executions=tuple(executions), are_of_single=True)
 
     def _median_factor(self, executions: Iterable[RecordedExecution]) -> float:
         """Return the median of how many times as long as a single instance needs the executions took."""
@@ -162,14 +171,10 @@ class LearnedTimes(VaryingService):
     def outliers(self) -> tuple[tuple[RecordedExecution, float], ...]:
         """The executions that took `LEAST_FACTOR` times as long as expected, with the expected times in ns."""
         known = [one for one in self.executions if not one.first]
-        expected = ((one, self.expected_ns(one.rows, one.busy)) for one in known)
-        return tuple(
-            [
-                (one, expected_ns)
-                for one, expected_ns in expected
-                if len(known) >= LEAST_BATCHES and one.time_ns >= LEAST_FACTOR * expected_ns > 0
-            ]
-        )
+        if len(known) < LEAST_BATCHES:
+            return ()
+        pairs = [(one, self.expected_ns(one.rows, one.busy)) for one in known]
+        return tuple([(one, ns) for one, ns in pairs if one.time_ns >= LEAST_FACTOR * ns > 0])
 
     @cached_property
     def stalls(self) -> tuple[Stall, ...]:
@@ -177,11 +182,28 @@ class LearnedTimes(VaryingService):
         return tuple([(one.begin_ns, round(one.time_ns - expected_ns)) for one, expected_ns in self.outliers])
 
     @cached_property
-    def _regular(self) -> list[tuple[RecordedExecution, float]]:
+    def _regular(self) -> list[WithFactor]:
         """All executions but outliers and the first one of each instance, with their factors of the expected time."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
         regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
-        return [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+        pairs = [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+        return list(self._undisturbed(pairs)) if self.are_of_single else pairs
+
+    def _undisturbed(self, pairs: Sequence[WithFactor]) -> Iterator[WithFactor]:
+        """Replace executions beside others, which vary more, by undisturbed ones from about the same time.
+
+        Short ones are more often undisturbed: the other one took at least as long as the replaced one ran alone.
+        """
+        known = [pair for pair in pairs if not pair[0].shared]
+        begins = [one.begin_ns for one, _ in known]
+        for one, factor in pairs:
+            other = (one, factor)
+            if one.shared and len(known) >= _NEIGHBOURS:
+                least, place = one.alone_ns / max(1.0, self.function(one.rows)), bisect_left(begins, one.begin_ns)
+                near = chain.from_iterable(zip_longest(range(place, len(known)), reversed(range(place))))
+                longer = (known[at] for at in near if at is not None and known[at][1] >= least)
+                other = next(longer, other)
+            yield replace(other[0], begin_ns=one.begin_ns), other[1]
 
     def idle_factor(self, idle_ns: float) -> float:
         """Return how many times as long as after 1 ms an execution takes after its instance was idle for so long."""
@@ -347,9 +369,10 @@ def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
         )
         free[batch.instance] = batch.exec_end_ns
         dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
+        after_ns = begin_ns - origin_ns
         executions[replica].append(
             RecordedExecution(
-                *(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, idle_ns, first, batch.number)
+                after_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, 0, idle_ns, first, batch.number
             )
         )
     shared = chain.from_iterable(map(_with_shares, executions.values()))
@@ -367,10 +390,13 @@ def joined_times(recordings: Iterable[RecordedEvents]) -> LearnedTimes:
 
 
 def _with_shares(executions: Sequence[RecordedExecution]) -> Iterator[RecordedExecution]:
-    """Yield the executions of one replica with the shares of their times during which another instance was busy."""
+    """Yield the executions of one replica with how long another instance was busy during them, and until then."""
     spans = [(one.begin_ns, one.begin_ns + one.time_ns) for one in executions]
     times, running = count_overlaps(spans)
     several = [(later - time) * (count > 1) for (time, later), count in zip(pairwise(times), running, strict=False)]
     before = dict(zip(times, accumulate(several, initial=0), strict=True))  # how long several were busy until then
+    begins = sorted(one.begin_ns for one in executions)
     for one, (begin_ns, end_ns) in zip(executions, spans, strict=True):
-        yield replace(one, shared=(before[end_ns] - before[begin_ns]) / max(1, one.time_ns))
+        following = begins[bisect_right(begins, begin_ns) :][:1] if one.busy == 1 else [begin_ns]
+        shared = (before[end_ns] - before[begin_ns]) / max(1, one.time_ns)
+        yield replace(one, shared=shared, alone_ns=min([end_ns, *following]) - begin_ns)

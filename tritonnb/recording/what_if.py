@@ -97,7 +97,9 @@ def _recorded_steps(rec: Recording, generations: list[Generation]) -> list[tuple
         # A step with a prompt begins before the simulation, so that no simulated step is taken for it: a simulation
         # adds the time of the prompt separately.
         (
-            RecordedExecution(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, 0.0, 0, prompts > 0, 0),
+            RecordedExecution(
+                *(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, 0.0, end - begin, 0, prompts > 0, 0)
+            ),
             prompts,
         )
         for rows, (begin, end), prompts in recorded
