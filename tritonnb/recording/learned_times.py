@@ -109,8 +109,7 @@ class LearnedTimes(VaryingService):
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with so many instances.
 
-        An execution that begins while no other instance is busy may still be slowed down by one that begins later. The
-        only instance of a server never is.
+        An execution may begin alone and be slowed down by one that begins later. The only instance never is.
         """
         return self._of_single if count == 1 else self
 
@@ -126,9 +125,8 @@ class LearnedTimes(VaryingService):
         shared, other = (statistics.median(one.shared for one in group) for group in (beside, alone))
         # Executions take 1 + slow * shared times as long: the medians of both groups differ by that.
         slow = max(0.0, longer - 1) / max(_LEAST_SHARED, shared - longer * other)
-        executions = (
-            replace(one, time_ns=round(one.time_ns / (1 + slow * one.shared)), busy=1) for one in self.executions
-        )
+        times = (round(one.time_ns / (1 + slow * one.shared)) for one in self.executions)
+        executions = [replace(one, time_ns=ns, busy=1) for one, ns in zip(self.executions, times, strict=True)]
         return replace(self, executions=tuple(executions), are_of_single=True)
 
     def _median_factor(self, executions: Iterable[RecordedExecution]) -> float:
@@ -199,7 +197,7 @@ class LearnedTimes(VaryingService):
         for one, factor in pairs:
             other = (one, factor)
             if one.shared and len(known) >= _NEIGHBOURS:
-                least, place = one.alone_ns / max(1.0, self.function(one.rows)), bisect_left(begins, one.begin_ns)
+                place, least = bisect_left(begins, one.begin_ns), one.alone_ns / max(1.0, self.function(one.rows))
                 near = chain.from_iterable(zip_longest(range(place, len(known)), reversed(range(place))))
                 longer = (known[at] for at in near if at is not None and known[at][1] >= least)
                 other = next(longer, other)
