@@ -24,7 +24,7 @@ from benchmarks.peers import peers
 from benchmarks.predictions import predictions
 from benchmarks.pythons import pythons
 from benchmarks.recordings import recordings
-from benchmarks.report import commit, write_report
+from benchmarks.report import commit, machine, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.simulator import simulator
 from benchmarks.stages import stages
@@ -80,7 +80,7 @@ def main() -> None:
         "when": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "options": f"--seconds {options.seconds} --rounds {options.rounds}",
-        "cpus": os.cpu_count(),
+        "machine": machine(),
         "state": STATE,
         "stolen": stolen,
     }

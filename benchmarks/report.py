@@ -45,8 +45,9 @@ def write_report() -> Path:
             command = f"python -m benchmarks {name} {run['options']}"
             stolen = run.get("stolen", {}).get(name, 0.0)
             host = f"; the host of the machine took {stolen:.0%} of its processor time" if stolen >= _NOTABLE else ""
+            other = f"; on {run['machine']}" if run.get("machine", machine()) != machine() else ""
             sections.append(
-                f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}{host}\n"
+                f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}{other}{host}\n"
             )
     rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
     if rows:
@@ -62,6 +63,11 @@ def commit() -> str:
     return subprocess.run(command, cwd=servers.ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def machine() -> str:
+    """Return the processor, the number of cores and the operating system of this machine."""
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
 def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
     """Return the newest figures of each benchmark, and the results that they are part of."""
     newest: dict[str, tuple[dict[str, Any], Any]] = {}
@@ -74,7 +80,7 @@ def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
 
 def _conditions(state: str) -> str:
     rows = [
-        ("machine", f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"),
+        ("machine", machine()),
         ("Python", platform.python_version()),
         ("tritonnb", f"{version('tritonnb')}, {state}"),
         ("Triton", f"the binary of {servers.PACKAGE} (Triton 2.51), Python backend"),
