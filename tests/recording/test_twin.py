@@ -138,7 +138,7 @@ def test_executions_of_the_only_instance_vary_like_undisturbed_ones() -> None:
 def test_long_executions_of_one_instance_are_as_frequent_as_recorded() -> None:
     """The longer an execution takes, the more likely is another one during it: that says nothing about one instance."""
     service = tnb.jittered(tnb.fixed(10), sigma=0.4)
-    times = tnb.simulate(TWO, tnb.poisson(60, 20, seed=2), service, seed=2).twin().times
+    times = tnb.simulate(TWO, tnb.poisson(60, 60, seed=2), service, seed=2).twin().times
     (_, both), (_, single) = times.factors, times.for_instances(1).factors
     assert statistics.fmean(single) == pytest.approx(statistics.fmean(both), rel=0.05)
 

@@ -367,11 +367,9 @@ def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
         )
         free[batch.instance] = batch.exec_end_ns
         dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
-        after_ns = begin_ns - origin_ns
+        after_ns, number = begin_ns - origin_ns, batch.number
         executions[replica].append(
-            RecordedExecution(
-                after_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, 0, idle_ns, first, batch.number
-            )
+            RecordedExecution(after_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, 0, idle_ns, first, number)
         )
     shared = chain.from_iterable(map(_with_shares, executions.values()))
     return sorted(shared, key=lambda one: one.begin_ns + one.dispatch_ns)
@@ -395,6 +393,7 @@ def _with_shares(executions: Sequence[RecordedExecution]) -> Iterator[RecordedEx
     before = dict(zip(times, accumulate(several, initial=0), strict=True))  # how long several were busy until then
     begins = sorted(one.begin_ns for one in executions)
     for one, (begin_ns, end_ns) in zip(executions, spans, strict=True):
-        following = begins[bisect_right(begins, begin_ns) :][:1] if one.busy == 1 else [begin_ns]
+        place = bisect_right(begins, begin_ns)
+        following = begins[place : place + 1] if one.busy == 1 else [begin_ns]
         shared = (before[end_ns] - before[begin_ns]) / max(1, one.time_ns)
         yield replace(one, shared=shared, alone_ns=min([end_ns, *following]) - begin_ns)
