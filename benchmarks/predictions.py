@@ -49,6 +49,8 @@ _MOST_CRASHES = 5
 _VERIFIED = len(_RECORDED)
 #: The figures of the twin of a recording from before all runs of the model, and the measured ones.
 _EARLIER = ("from_earlier", "measured")
+#: The predicted figures for the requests as they reached the server, and the measured ones.
+_ARRIVED = ("for_arrived", "measured")
 #: The figures of a twin of the first run itself, and of this run.
 _ITSELF = ("from_itself", "first")
 
@@ -76,7 +78,11 @@ def describe(figures: dict[str, Any]) -> str:
         for model, of_model in models.items()
     ]
     repeatable = {name: _repeatable(rows, name) for name in TARGETS}
-    others = {"recorded once, before all runs of the model": _EARLIER, "learned from the first run itself": _ITSELF}
+    others = {
+        "for the requests as they reached the server": _ARRIVED,
+        "recorded once, before all runs of the model": _EARLIER,
+        "learned from the first run itself": _ITSELF,
+    }
     for title, pair in others.items():
         shares.append((title, *(f"{share(rows, name, TARGETS[name][0], pair):.0%}" for name in TARGETS)))
     shares.append(("equal runs, of each other", *(f"{len(equal) / len(rows):.0%}" for equal in repeatable.values())))
@@ -101,8 +107,9 @@ def describe(figures: dict[str, Any]) -> str:
         f"{len(rows)} random configurations of four models, one of them on a real Triton. Each was recorded, predicted "
         f"and run in turn, {figures['rounds']} times for {figures['seconds']} s each, since the speed of the machine "
         "changes; predicted and measured figures are the medians. Of the measured figures of single runs, "
-        f"{figures['inside']:.0%} are inside the stated ranges, which should contain {SHARE:.0%}. *Learned from the "
-        "first run itself*: the error of the twin's model, without that of a machine that is faster or slower than in "
+        f"{figures['inside']:.0%} are inside the stated ranges, which should contain {SHARE:.0%}. *For the requests as "
+        "they reached the server*, which may be later than planned. *Learned from the first run itself*: the error of "
+        "the twin's model, without that of a machine that is faster or slower than in "
         "the recording. *Equal runs*: how well half of the runs predict the others, which had the same requests and "
         f"configuration; their p50 differed by up to {most:.1f} times.\n\n"
         f"![Predicted against measured values]({PICTURE.name})\n\n"
@@ -214,6 +221,7 @@ def _compared(runs: list[Verification], earlier: Twin, arrivals: list[Arrival]) 
         compared[name] = {
             "predicted": statistics.median(getattr(run.prediction, name).value for run in runs),
             "measured": statistics.median(measured),
+            "for_arrived": statistics.median(getattr(run.arrived, name).value for run in runs),
             "from_earlier": getattr(before, name).value,
             "from_itself": getattr(itself, name).value,
             "first": measured[0],

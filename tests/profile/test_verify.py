@@ -54,6 +54,11 @@ def test_prediction_is_verified_with_the_recorded_arrivals(
     assert set(result.outside) == {name for name in FIGURES if f"{name} " in _lines_with("outside", repr(result))}
     for name, error in result.errors.items():
         assert getattr(result.prediction, name).value == pytest.approx(result.measured[name] * (1 + error))
+    arrived = twin.predict(arrivals=result.recording.arrivals(), **edits)
+    assert repr(result.arrived) == repr(arrived)
+    errors = {name: getattr(arrived, name).value / value - 1 for name, value in result.measured.items()}
+    name, error = max(errors.items(), key=lambda item: abs(item[1]))
+    assert f"For the requests as they reached the server, it is {error:+.0%} ({name})." in result.verdict()
     if "max_queue_delay_microseconds" in edits:
         assert result.measured["mean_batch_size"] > sleeping.summary()["mean_batch_size"] + 0.5
     assert html.escape(result.verdict()) in result._repr_html_()
@@ -67,6 +72,7 @@ def _lines_with(word: str, text: str) -> str:
 def test_model_at_a_url_is_measured_by_the_client(server: Server, sleeping: tnb.Recording) -> None:
     result = sleeping.twin().verify(f"{server.url}/v2/models/sleeps", arrivals=[(10_000 * n, 1) for n in range(20)])
     assert not result.by_server
+    assert result.arrived is None
     assert result.verdict().endswith("Measured by the client, with the way to the server.")
     assert result.measured["mean_batch_size"] == pytest.approx(1, abs=0.2)
 

@@ -60,6 +60,9 @@ class Verification:
     recording : Recording or None
         That of the server, with the measured latencies, as in the twin's. Without one, they are the client's and
         contain the way to the server.
+    arrived : Prediction or None
+        That for the requests as they reached the server, which may be later than planned on a busy machine. None
+        without a recording of the server.
     relative_duration : float or None
         The median time of an execution relative to that of the twin for its rows and busy instances: 1.1 if the machine
         was 10 % slower than in the twin's recording. None without a recording of the server.
@@ -84,6 +87,7 @@ class Verification:
     measured: dict[str, float]
     trial: Trial
     recording: Recording | None
+    arrived: Prediction | None
     relative_duration: float | None
 
     @property
@@ -94,7 +98,10 @@ class Verification:
     @property
     def errors(self) -> dict[str, float]:
         """The relative error of each predicted value: 0.1 if it is 10 % too high."""
-        return {name: self._range(name).value / value - 1 for name, value in self.measured.items() if value}
+        return self._errors_of(self.prediction)
+
+    def _errors_of(self, prediction: Prediction) -> dict[str, float]:
+        return {name: getattr(prediction, name).value / value - 1 for name, value in self.measured.items() if value}
 
     @property
     def outside(self) -> list[str]:
@@ -103,12 +110,16 @@ class Verification:
 
     def verdict(self) -> str:
         """Summarize the comparison in one sentence."""
-        name, error = max(self.errors.items(), key=lambda item: abs(item[1]))
         inside = len(self.measured) - len(self.outside)
-        text = f"{inside} of {len(self.measured)} figures within the range; largest error {error:+.0%} ({name})."
+        text = f"{inside} of {len(self.measured)} figures within the range; largest error {_largest(self.errors)}."
         failed = f" {self.trial.refused} requests failed." if self.trial.refused else ""
         client = "" if self.by_server else " Measured by the client, with the way to the server."
-        return text + self._remark_on_duration() + failed + client
+        return text + self._remark_on_arrivals() + self._remark_on_duration() + failed + client
+
+    def _remark_on_arrivals(self) -> str:
+        if self.arrived is None:
+            return ""
+        return f" For the requests as they reached the server, it is {_largest(self._errors_of(self.arrived))}."
 
     def _remark_on_duration(self) -> str:
         if self.relative_duration is None or abs(self.relative_duration - 1) < _SAME_SPEED:
@@ -217,8 +228,14 @@ def verify(
     if not len(trial.latencies_ms):
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
     measured = _client_figures(trial) if recording is None else _server_figures(recording)
+    arrived = None if recording is None else twin.predict(arrivals=recording.arrivals(), seed=seed, **edits)
     relative = None if recording is None else _relative_duration(twin, recording)
-    return Verification(dict(edits), prediction, measured, trial, recording, relative)
+    return Verification(dict(edits), prediction, measured, trial, recording, arrived, relative)
+
+
+def _largest(errors: dict[str, float]) -> str:
+    name, error = max(errors.items(), key=lambda item: abs(item[1]))
+    return f"{error:+.0%} ({name})"
 
 
 def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
