@@ -108,7 +108,7 @@ def describe(figures: dict[str, Any]) -> str:
         f"and run in turn, {figures['rounds']} times for {figures['seconds']} s each, since the speed of the machine "
         "changes; predicted and measured figures are the medians. Of the measured figures of single runs, "
         f"{figures['inside']:.0%} are inside the stated ranges, which should contain {SHARE:.0%}. *For the requests as "
-        "they reached the server*, which may be later than planned. *Learned from the first run itself*: the error of "
+        "they reached the server*: some later than planned. *Learned from the first run itself*: the error of "
         "the twin's model, without that of a machine that is faster or slower than in "
         "the recording. *Equal runs*: how well half of the runs predict the others, which had the same requests and "
         f"configuration; their p50 differed by up to {most:.1f} times.\n\n"
