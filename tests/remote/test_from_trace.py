@@ -238,6 +238,13 @@ def _at(begin_ms: float, count: int) -> list[float]:
             ],
             id="the batcher wakes up late",
         ),
+        pytest.param(
+            [
+                ([20.0, 21.2, 21.5, 22.1], 29.39, 37.0),  # the only pass at the end of an execution is at 22.2 ms
+                ([*_at(22.3, 6), 24.0, 24.1], 31.65, 40.0),  # 6 rows are too few to wake the batcher before 23.5 ms
+            ],
+            id="the batcher makes one late pass",
+        ),
     ],
 )
 def test_batches_behind_the_next_one_are_replayed(tmp_path: Path, last: list[tuple[list[float], float, float]]) -> None:

@@ -137,8 +137,8 @@ class History(RuleBasedStateMachine):
         return self.queue_settings.policy_of(self.queue_settings.level_of(request.priority))
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), streamed=st.integers(0, 2))
-    def finish(self, data: st.DataObject, streamed: int) -> None:
+    @rule(data=st.data(), streamed=st.integers(0, 2), in_parts=st.booleans())
+    def finish(self, data: st.DataObject, streamed: int, in_parts: bool) -> None:
         instance = data.draw(st.sampled_from(sorted(self.running)))
         decision, order = self.running.pop(instance)
         for request in decision.requests:
@@ -147,7 +147,10 @@ class History(RuleBasedStateMachine):
                     self.deliver(order.add_response(request, Response(final=False)))
                 self.deliver(order.add_response(request, Response(final=True)))
             self.follow(self.batcher.released(request, self.now))
-        self.follow(self.batcher.instance_idle(instance, self.now))
+        if in_parts and self.batcher.payloads and instance in self.batcher.instances.active_ids:
+            self.follow([self.batcher.take_payload(instance, self.now), *self.batcher.make_pass(self.now)])
+        else:
+            self.follow(self.batcher.instance_idle(instance, self.now))
 
     def deliver(self, leaving: list[tuple[Schedulable, Response]]) -> None:
         self.delivered += [request for request, response in leaving if response.final]
@@ -158,6 +161,13 @@ class History(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(list(self.waiting)))
         request.cancelled = True
         self.follow(self.batcher.cancel(request, self.now))
+
+    @precondition(lambda self: self.delivered == self.placed)
+    @rule()
+    def copy(self) -> None:
+        original, self.batcher = self.batcher, self.batcher.copy()
+        original.export_waiting(self.now)
+        original.set_instances([], self.now)
 
     @rule(step=st.sampled_from([1, 1_000, 5_000, 10_000, 25_000, 100_000]))
     def pass_time(self, step: int) -> None:

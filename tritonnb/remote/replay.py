@@ -6,9 +6,10 @@ decides otherwise, the batch counts as different, and the replay continues from 
 not cause others.
 
 A trace of Triton does not determine the order of what happened within a few milliseconds: time stamps are taken by
-different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order
-that explains the recorded batch is assumed. This project's server records when its scheduler sent a batch: the thread
-of the instance may begin much later on a busy machine.
+different threads, before they get a lock or after they were woken. Within `QUEUE_NS` the order of requests that
+explains the recorded batches is assumed, and the replay follows all states in which the batcher may be
+(`tritonnb.remote.possible_states`). This project's server records when its scheduler sent a batch: the thread of the
+instance may begin much later on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,16 +17,14 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from tritonnb.core.errors import TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.trace_source import Agreement
 from tritonnb.remote.batching import TracedBatch
+from tritonnb.remote.possible_states import PossibleStates
 from tritonnb.remote.trace_events import TracedModel
-from tritonnb.scheduling.decisions import Decision, Execute, Reason, Scheduler
+from tritonnb.scheduling.decisions import Execute, Reason, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, queue_delay_ns
@@ -34,8 +33,6 @@ from tritonnb.scheduling.reasons import explain, pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import SimulatedRequest
 
-#: A batcher may wake up this much later than its timer, or than the end of an execution, on a busy machine.
-WAKE_NS = 3_000_000
 #: A request may get into the queue this much later than the time stamp that is taken before.
 QUEUE_NS = 200_000
 #: A server may take this long to send a batch that is due to an instance that is idle.
@@ -75,8 +72,8 @@ class TraceReplay:
         self._arrivals = self._arrivals_of(model)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}
-        self._now = 0
-        self._scheduler = self._new_scheduler()
+        self._batch_numbers = {arrival.request.serial: arrival.batch for arrival in self._arrivals}
+        self._states = PossibleStates(self._new_scheduler(), self._batch_numbers)
 
     def run(self) -> tuple[list[Reason | None], Agreement]:
         """Compare every batch of the trace with that of the scheduler.
@@ -91,19 +88,19 @@ class TraceReplay:
         causes: Counter[str] = Counter()
         first = ""
         for number, batch in enumerate(self._batches):
-            execute = self._take(number, batch)
-            cause = self._cause(number, batch, execute)
-            if cause:
-                causes[cause] += 1
-                first = first or self._difference(number, batch, execute, cause)
-            else:
-                assert execute is not None
-                facts = _facts(execute, batch, self._taken[number])
-                reasons[self._order[number]] = Reason(execute.reason.rule, facts)
+            self._arrive_until(self._taken[number], number)
+            taken = self._states.take(batch.lane, self._taken[number], batch.start_ns + CLOCK_NS)
             for serial in self._members[number]:
                 self._waiting.pop(serial, None)
-            if cause:
-                self._restart()
+            differing = [self._cause(number, batch, execute) for _, execute in taken]
+            same = [outcome for outcome, cause in zip(taken, differing, strict=True) if not cause]
+            if same:
+                reasons[self._order[number]] = _reason(same[0][1], batch, self._taken[number])
+                self._states.keep([state for state, _ in same])
+            else:
+                causes[differing[0]] += 1
+                first = first or self._difference(number, batch, taken[0][1], differing[0])
+                self._restart(self._taken[number])
         return reasons, Agreement(len(reasons), len(reasons) - causes.total(), first, dict(causes))
 
     def _arrivals_of(self, model: TracedModel) -> list[_Arrival]:
@@ -133,36 +130,6 @@ class TraceReplay:
         arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
         return arrivals
 
-    def _take(self, number: int, batch: TracedBatch) -> Execute | None:
-        """Return the batch that the scheduler sends when the instance of this batch becomes available."""
-        time_ns = self._taken[number]
-        self._arrive_until(time_ns, number)
-        self._wake_until(time_ns)
-        self._now = max(self._now, time_ns)
-        self._grow(is_taken=True)
-        decisions = self._scheduler.instance_idle(batch.lane, self._now)
-        wake = self._scheduler.next_wake_ns
-        if not _executions(decisions) and wake is not None and wake <= batch.start_ns + CLOCK_NS:
-            decisions = self._scheduler.wake(wake)
-        return next(iter(_executions(decisions)), None)
-
-    def _grow(self, is_taken: bool = False) -> None:
-        """Make a pass if the last payload then contains more of the requests with which it was recorded.
-
-        The end of an execution wakes Triton's batcher, which adds the arrived requests to the payload that still grows;
-        at the same time, the instance takes a batch (``is_taken``), and merges or closes the payloads behind it. Either
-        may be first: the batcher, if all requests of the last payload have come. It may wake up later.
-        """
-        if not isinstance(self._scheduler, DynamicBatcher) or not self._scheduler.payloads:
-            return
-        payloads = [{request.serial for request in payload.requests} for payload in self._scheduler.payloads]
-        batch = self._waiting[min(payloads[-1])].batch
-        members = set(self._members[batch]) if batch >= 0 else set()
-        queued = self._waiting.keys() - set().union(*payloads)
-        has_come = members <= self._waiting.keys()
-        if payloads[-1] < members and members & queued and (has_come or not is_taken):
-            self._scheduler.make_pass(self._now)
-
     def _arrive_until(self, time_ns: int, number: int) -> None:
         while self._next < len(self._arrivals) and self._arrivals[self._next].time_ns <= time_ns:
             arrival = self._arrivals[self._next]
@@ -170,41 +137,25 @@ class TraceReplay:
             if 0 <= arrival.batch < number:
                 continue  # its batch was compared before: batches may start in another order than they were formed
             self._leave_until(arrival.time_ns)
-            # A batcher that woke late took what had come in the meantime.
-            is_late = arrival.batch == number
-            self._wake_until(arrival.time_ns - WAKE_NS * is_late)
             self._waiting[arrival.request.serial] = arrival
-            self._enqueue(arrival)
-            if number and 0 <= arrival.time_ns - self._taken[number - 1] <= WAKE_NS:
-                self._grow()  # a batcher that the end of an execution woke takes what has come by then
+            self._states.arrive(arrival.request, arrival.time_ns)
         self._leave_until(time_ns)
-
-    def _enqueue(self, arrival: _Arrival) -> None:
-        self._now = max(self._now, arrival.time_ns)
-        with suppress(TritonError):  # the queue is full: the request is in no batch
-            self._scheduler.enqueue(arrival.request, self._now)
 
     def _leave_until(self, time_ns: int) -> None:
         """Remove the requests that were not executed when they left the queue: they had expired or were cancelled."""
         leaving = [arrival for arrival in self._waiting.values() if 0 < arrival.leaves_ns <= time_ns]
         for arrival in leaving:
-            self._wake_until(arrival.leaves_ns)
-            self._now = max(self._now, arrival.leaves_ns)
             arrival.request.cancelled = True
-            self._scheduler.cancel(arrival.request, self._now)
+            self._states.cancel(arrival.request, arrival.leaves_ns)
             del self._waiting[arrival.request.serial]
 
-    def _wake_until(self, time_ns: int) -> None:
-        while (wake := self._scheduler.next_wake_ns) is not None and wake <= time_ns:
-            self._now = max(self._now, wake)
-            self._scheduler.wake(self._now)
-
-    def _restart(self) -> None:
+    def _restart(self, now: int) -> None:
         """Continue with the requests that wait according to the recording."""
-        self._scheduler = self._new_scheduler()
-        if isinstance(self._scheduler, DynamicBatcher | DefaultScheduler):
+        scheduler = self._new_scheduler()
+        if isinstance(scheduler, DynamicBatcher | DefaultScheduler):
             waiting = [arrival.request for arrival in self._waiting.values()]
-            self._scheduler.import_waiting(waiting, Instances(self._instance_count), self._now)
+            scheduler.import_waiting(waiting, Instances(self._instance_count), now)
+        self._states = PossibleStates(scheduler, self._batch_numbers)
 
     def _new_scheduler(self) -> Scheduler:
         return make_scheduler(self._config, self._instance_count, {})
@@ -223,7 +174,7 @@ class TraceReplay:
         text = f"batch {self._order[number] + 1} at {(batch.start_ns - begin_ns) / 1e6:.1f} ms"
         recorded = pluralize(len(batch.requests), "request")
         if execute is None:
-            waits = self._scheduler.verdict(self._now) is not None
+            waits = self._states.verdict(self._taken[number]) is not None
             state = "the scheduler waits for max_queue_delay or more rows" if waits else "nothing waits in the replay"
             return f"{text}: the server sent {recorded}, while {state}"
         if cause == LATE:
@@ -246,10 +197,6 @@ def longest_difference(reasons: Sequence[Reason | None]) -> range:
         elif excess > most:
             most, found = excess, range(begin, number + 1)
     return found
-
-
-def _executions(decisions: Sequence[Decision]) -> list[Execute]:
-    return [decision for decision in decisions if isinstance(decision, Execute)]
 
 
 def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
@@ -284,11 +231,12 @@ def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
     return max(batch.free_ns, formed_ns if facts.get("delay_ns") else oldest_ns)
 
 
-def _facts(execute: Execute, batch: TracedBatch, taken_ns: int) -> dict[str, Any]:
-    """Return the facts of the decision, with the times of the recorded instance."""
+def _reason(execute: Execute | None, batch: TracedBatch, taken_ns: int) -> Reason:
+    """Return the reason of a recorded batch that the scheduler sends, too, with the times of the recorded instance."""
+    assert execute is not None
     facts = {**execute.reason.facts, "inferred": True}
     if "instance" in facts:
         facts["has_run"] = batch.free_ns > 0
         if batch.free_ns < _due_ns(execute, batch, taken_ns):
             facts["idle_ns"], facts["ready_ns"] = taken_ns - batch.free_ns if batch.free_ns else 0, 0
-    return facts
+    return Reason(execute.reason.rule, facts)

@@ -25,8 +25,8 @@ the next preferred size and do not wake the batcher. They form the next payload 
 
 In Triton, the batcher and each instance have a thread; the one that runs is before those that it wakes. Hence, after it
 has completed a payload, the batcher makes all its passes before an idle instance takes that payload. When an execution
-ends, the instance takes the next payload before the batcher makes a pass. There, Triton's batcher is at times first,
-so that later arrivals join the payload that is about to be taken; `DynamicBatcher.make_pass` reproduces that.
+ends, the instance takes the next payload before the batcher makes a pass. There, Triton's batcher is at times first, or
+its pass comes later, with later arrivals; `DynamicBatcher.make_pass` and `DynamicBatcher.take_payload` reproduce that.
 
 The rules of a pass are in `tritonnb.scheduling.batch_pass`.
 
@@ -78,6 +78,8 @@ class DynamicBatcher(StatelessScheduler):
         Accepted requests that are not in a payload.
     payloads : deque of Payload
         Payloads that wait for an instance, in order.
+    rows_to_wake : int
+        An arrival wakes the batcher if at least this many rows are queued.
     settings : DynamicBatcherSettings
     """
 
@@ -92,8 +94,7 @@ class DynamicBatcher(StatelessScheduler):
         self._requests_to_start = settings.min_requests_to_start
         #: The payload that the next pass adds to; None if the pass starts a new one.
         self._current: Payload | None = None
-        #: An arrival wakes the batcher if at least this many rows are queued.
-        self._rows_to_wake = 0
+        self.rows_to_wake = 0
         #: The last pass was blocked by other inputs: every arrival triggers a pass until the payload is taken.
         self._blocked = False
         #: When the batcher wakes by itself: the delay of the oldest pending request is exceeded, or the poll is due.
@@ -124,7 +125,7 @@ class DynamicBatcher(StatelessScheduler):
     def _start_payload(self) -> None:
         self.queue.restore()  # the pending batch was relative to the previous payload
         self._current = None
-        self._rows_to_wake = 0
+        self.rows_to_wake = 0
         self._blocked = False
         if self._custom is not None:
             self._custom.end_batch()
@@ -153,7 +154,7 @@ class DynamicBatcher(StatelessScheduler):
         if self._defers_forming():
             return ()
         refused = self._expire(now)
-        if self.queue.rows >= self._rows_to_wake or self.settings.enforce_equal_shape or self._blocked:
+        if self.queue.rows >= self.rows_to_wake or self.settings.enforce_equal_shape or self._blocked:
             return refused + self._advance(now)
         if self._pass_due_ns is None:
             self._pass_due_ns = now + POLL_NS - (now - self._asleep_since_ns) % POLL_NS
@@ -187,7 +188,7 @@ class DynamicBatcher(StatelessScheduler):
         self._lower_start_threshold(1)
         refused.append(_cancelled(request, now - request.queued_ns))
         if len(self.queue.pending) < pending_before:
-            self._rows_to_wake = 0  # the remaining requests may fit together
+            self.rows_to_wake = 0  # the remaining requests may fit together
         elif not self._blocked:
             self._plan_wake()
             return refused
@@ -233,12 +234,28 @@ class DynamicBatcher(StatelessScheduler):
         self.instances.replace(instances)
         return formed + self._advance(now)
 
-    def make_pass(self, now: int) -> Sequence[Decision]:
-        """Make a pass that nothing requires, as Triton's batcher does if it wakes before an instance takes a payload.
+    # Other orders of Triton's threads, which server and simulator never use: see "Theory of operation"
 
-        Server and simulator never call it: see "Theory of operation".
-        """
+    def make_pass(self, now: int) -> Sequence[Decision]:
+        """Make a pass before an instance takes a payload, or after `take_payload`."""
         return self._advance(now, BY_INSTANCE)
+
+    def take_payload(self, instance: int, now: int) -> Execute:
+        """Like `instance_idle` while payloads wait, without the pass."""
+        self.instances.release(instance, now)
+        return self._execute(now)
+
+    def copy(self) -> DynamicBatcher:
+        """Return a batcher in the same state, with the same requests, to try several orders."""
+        other = DynamicBatcher(self.settings, 0)
+        other.instances, other.queue, other._custom = self.instances.copy(), self.queue.copy(), self._custom
+        other.payloads.extend([payload.copy() for payload in self.payloads])
+        other._staged = {instance: (payload.copy(), taken) for instance, (payload, taken) in self._staged.items()}
+        other._current = other._waiting_payloads()[-1] if self._current else None
+        other.next_wake_ns, other._pass_due_ns, other.stopping = self.next_wake_ns, self._pass_due_ns, self.stopping
+        other.rows_to_wake, other._blocked, other._woken_by = self.rows_to_wake, self._blocked, self._woken_by
+        other._requests_to_start, other._asleep_since_ns = self._requests_to_start, self._asleep_since_ns
+        return other
 
     def form_deferred(self, now: int) -> list[Decision]:
         """Form the payloads of earlier arrivals, if forming them was deferred."""
@@ -275,7 +292,7 @@ class DynamicBatcher(StatelessScheduler):
         expiry = self.queue.next_expiry() if self.queue.expires else None
         if expiry is None or now < expiry:
             return []
-        self._rows_to_wake, self._pass_due_ns = 0, now  # the remaining requests may fit together
+        self.rows_to_wake, self._pass_due_ns = 0, now  # the remaining requests may fit together
         refused = self.queue.expire(now)
         self._lower_start_threshold(len(refused))
         return list(refused)
@@ -324,7 +341,7 @@ class DynamicBatcher(StatelessScheduler):
         queue, payload = self.queue, self._current
         result = decide(queue, payload, self.settings, now, self._custom)
         if result.rows_to_wake >= 0:
-            self._rows_to_wake = result.rows_to_wake
+            self.rows_to_wake = result.rows_to_wake
         if result.action == WAIT:
             self._pass_due_ns = queue.pending_oldest_ns + self.settings.max_queue_delay_ns
             return False
