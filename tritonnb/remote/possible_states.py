@@ -30,21 +30,21 @@ class PossibleState:
     Attributes
     ----------
     scheduler : Scheduler
-    late : int
-        How often it was assumed that a request arrived before a pass that was due.
+    assumptions : int
+        How many passes were assumed to be late, or to come before an instance takes a batch.
     pass_since_ns : int or None
         Since when the pass is due that the end of an execution causes.
     """
 
     scheduler: Scheduler
-    late: int = 0
+    assumptions: int = 0
     pass_since_ns: int | None = None
 
     def later(self, time_ns: int) -> Iterator[PossibleState]:
         """Yield the states at a time, after the passes that are due by then, or before one that is late."""
         while (due_ns := self._due_ns()) is not None and due_ns <= time_ns:
             if time_ns - due_ns <= WAKE_NS and isinstance(self.scheduler, DynamicBatcher):
-                yield PossibleState(self.scheduler.copy(), self.late + 1, self.pass_since_ns)
+                yield PossibleState(self.scheduler.copy(), self.assumptions + 1, self.pass_since_ns)
             self._make_pass(due_ns)
         yield self
 
@@ -56,7 +56,7 @@ class PossibleState:
             if isinstance(scheduler, DynamicBatcher) and scheduler.payloads and scheduler.queue.size:
                 first = scheduler.copy()
                 first.make_pass(time_ns)
-                yield PossibleState(first, state.late + 1, state.pass_since_ns)
+                yield PossibleState(first, state.assumptions + 1, state.pass_since_ns)
 
     def take(self, instance: int, now: int, latest_ns: int) -> Execute | None:
         """Let an instance take a batch, or wait for one until a time."""
@@ -118,7 +118,7 @@ class PossibleStates:
         Returns
         -------
         list of tuple
-            The states, beginning with the one that has the fewest late passes, and the batches.
+            The states, beginning with the one that has the fewest assumptions, and the batches.
         """
         self._states = self._possible(first for state in self._states for first in state.at_end(now))
         return [(state, state.take(instance, now, latest_ns)) for state in self._states]
@@ -128,13 +128,13 @@ class PossibleStates:
         self._states = states
 
     def verdict(self, now: int) -> Reason | None:
-        """Return the `Scheduler.verdict` of the state with the fewest late passes."""
+        """Return the `Scheduler.verdict` of the state with the fewest assumptions."""
         return self._states[0].scheduler.verdict(now)
 
     def _possible(self, states: Iterable[PossibleState]) -> list[PossibleState]:
-        """Return the states, without equal ones, whose payloads are parts of the recorded batches."""
+        """Return the states whose payloads are parts of recorded batches, or else all, and equal ones once."""
         distinct: dict[Hashable, PossibleState] = {}
-        for state in sorted(states, key=lambda state: state.late):
+        for state in sorted(states, key=lambda state: state.assumptions):
             distinct.setdefault(_key(state), state)
         every = list(distinct.values())
         return ([state for state in every if self._is_recorded(state)] or every)[:_MOST]
