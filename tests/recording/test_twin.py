@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -31,7 +32,7 @@ class Machine(VaryingService):
     """5 ms and 1 ms per row; busy instances slow each other down, and the machine stalls at given times.
 
     With slow phases, it needs 2.5 times as long during 80 of every 500 ms; for the first ``slow_s`` seconds, 1.5 times;
-    with caches, twice as long after a long idle time.
+    with caches, twice as long after its instance was idle for long; with a slow clock, after all were.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Machine(VaryingService):
         slow_phases: bool = False,
         slow_s: float = 0.0,
         caches: bool = False,
+        slow_clock: bool = False,
     ) -> None:
         self.function = tnb.linear(per_row_ms=1, base_ms=5)
         self.slow_down = slow_down
@@ -48,11 +50,12 @@ class Machine(VaryingService):
         self.stalls_ms = stalls_ms
         self.slow_ns = slow_s * 1e9
         self.caches = caches
+        self.slow_clock = slow_clock
 
     def draws(self, seed: int) -> Draw:
         waiting = list(self.stalls_ms)
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
             time_ns = self.function(rows) * (1 + self.slow_down * (busy - 1))
             if self.slow_phases and now_ns % (500 * MS) < 80 * MS:
                 time_ns *= 2.5
@@ -60,6 +63,8 @@ class Machine(VaryingService):
                 time_ns *= 1.5
             if self.caches:
                 time_ns *= 1 + idle_ns / (idle_ns + 20 * MS)
+            if self.slow_clock:
+                time_ns *= 1 + server_idle_ns / (server_idle_ns + 20 * MS)
             if waiting and now_ns >= waiting[0] * MS:
                 waiting.pop(0)
                 time_ns += 60 * MS
@@ -125,6 +130,26 @@ def test_only_instance_is_not_slowed_down_by_another() -> None:
     assert times.for_instances(2) is times
 
 
+@pytest.mark.parametrize(
+    "cost_ms",
+    [
+        pytest.param(lambda alone_ms: 0.5 * alone_ms, id="cores"),
+        pytest.param(lambda alone_ms: (math.sqrt(alone_ms**2 + 4 * 27) - alone_ms) / 2, id="memory"),
+    ],
+)
+def test_cost_of_another_instance_grows_or_falls_with_the_size_as_recorded(cost_ms: Callable[[float], float]) -> None:
+    """Instances that share cores slow down by a factor; if they share memory, longer executions are disturbed less."""
+    alone_ms = {rows: 5.0 + rows for rows in range(1, 9)}
+    executions = tnb.simulate(TWO, tnb.poisson(300, 20, seed=2), tnb.linear(1, 5)).twin().times.executions
+    slowed = [
+        replace(one, time_ns=round((alone_ms[one.rows] + one.shared * cost_ms(alone_ms[one.rows])) * MS))
+        for one in executions
+    ]
+    single = LearnedTimes(tuple(slowed)).for_instances(1)
+    for rows in (1, 2, 4, 6):
+        assert single.function(rows) == pytest.approx(alone_ms[rows] * MS, rel=0.03)
+
+
 def test_executions_of_the_only_instance_vary_like_undisturbed_ones() -> None:
     """Executions at the same time slow each other down by different factors, which is not a variation of one alone."""
     executions = tnb.simulate(TWO, tnb.poisson(60, 20, seed=2), tnb.fixed(10)).twin().times.executions
@@ -166,11 +191,24 @@ def test_executions_take_as_long_as_those_recorded_at_such_a_rate(rate: float, s
 def test_executions_take_longer_after_an_idle_time_as_recorded(rate: float, count: int) -> None:
     config = 'name: "m" max_batch_size: 8'
     twin = tnb.simulate(config, tnb.poisson(60, 60, seed=1), Machine(caches=True)).twin()
-    assert twin.times.idle_factor(1 * MS) == 1 < twin.times.idle_factor(10 * MS) < twin.times.idle_factor(100 * MS)
+    short, long, longest = (twin.times.idle_cost_ns(ms * MS, ms * MS) for ms in (1, 10, 100))
+    assert short == 0 < long < longest
     edited = f"{config} instance_group {{ count: {count} }}"
     actual = tnb.simulate(edited, tnb.poisson(rate, 60, seed=2), Machine(caches=True)).summary()
     prediction = twin.predict(rate=rate, count=count)
     assert prediction.latency_p50_ms.value == pytest.approx(actual["latency_p50_ms"], rel=0.05)
+
+
+@pytest.mark.parametrize(("rate", "count"), [(30, 1), (60, 1), (20, 2), (60, 2)])
+@pytest.mark.parametrize("cause", ["caches", "slow_clock"])
+def test_idle_times_of_an_instance_and_of_the_server_are_told_apart(rate: float, count: int, cause: str) -> None:
+    """With one instance they are equal; with two, the other one may have run in the meantime."""
+    machine = Machine(caches=cause == "caches", slow_clock=cause == "slow_clock")
+    config = 'name: "m" max_batch_size: 8 instance_group {{ count: {} }}'
+    twin = tnb.simulate(config.format(2), tnb.poisson(60, 60, seed=1), machine).twin()
+    actual = tnb.simulate(config.format(count), tnb.poisson(rate, 60, seed=2), machine).summary()
+    prediction = twin.predict(rate=rate, count=count)
+    assert prediction.latency_p50_ms.value == pytest.approx(actual["latency_p50_ms"], rel=0.06)
 
 
 def test_first_executions_are_left_out() -> None:
@@ -245,7 +283,7 @@ def test_twin_reports_what_it_learned_and_its_prediction_error(twin: Twin) -> No
         "batch size    1:",
         "stalls: 0",
         "slow-down by number of busy instances: 1: 1.00",
-        "slow-down by how long the instance was idle: 1 ms: 1.00, 10 ms: 1.",
+        "longer after the server was idle for 10 ms: +0.",
     ):
         assert part in text
     assert len(twin.validation) == 8

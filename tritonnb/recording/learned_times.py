@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +13,8 @@ from functools import cached_property
 from itertools import accumulate, chain, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
-from tritonnb.scheduling.reasons import DELAY_EXCEEDED
-from tritonnb.simulation.replicas import replica_of
+from tritonnb.recording.recorded_executions import RecordedExecution, executions_of
 from tritonnb.simulation.service import Draw, Service, VaryingService, table
-from tritonnb.telemetry.lanes import count_overlaps
 
 if TYPE_CHECKING:
     from tritonnb.recording.recorded_events import RecordedEvents
@@ -34,50 +32,10 @@ _NEIGHBOURS = 32
 _PAUSE = 10
 #: Executions that begin beside another one share at least that much more of their time.
 _LEAST_SHARED = 0.1
+#: A cost that is proportional to the time must fit so many times as well as one that falls with it.
+_CLEARLY = 1.1
 #: An instance does not get faster below, or slower above, these idle times in ms.
 _LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedExecution:
-    """A recorded execution, for the times of others.
-
-    A server in its own process shares its machine, and takes a while to start a batch that is due: both are part of the
-    time that an instance is occupied.
-
-    Attributes
-    ----------
-    begin_ns : int
-        When it could have begun, after the first arrival.
-    rows : int
-    time_ns : int
-        From then to its end.
-    dispatch_ns : int
-        The part of it before the execution began.
-    busy : int
-        Instances of the server that were busy then, with this one.
-    shared : float
-        The share (0 to 1) of its time during which another instance was busy.
-    alone_ns : int
-        How long it ran before another instance was busy.
-    idle_ns : int
-        How long its instance was idle before.
-    first : bool
-        Whether it was the first one of its instance.
-    batch : int
-        Its number in the recording.
-    """
-
-    begin_ns: int
-    rows: int
-    time_ns: int
-    dispatch_ns: int
-    busy: int
-    shared: float
-    alone_ns: int
-    idle_ns: int
-    first: bool
-    batch: int
 
 
 #: An execution, and how many times as long as expected it took.
@@ -89,8 +47,8 @@ class LearnedTimes(VaryingService):
     """The execution times of a recording as a service model.
 
     A simulated execution with the rows, the busy instances and the time of a recorded one takes as long. Any other one
-    takes the typical time of its size and of the time that its instance was idle before, varied like recorded ones
-    around its time. A stall of the machine is added to the first execution that begins during it, regardless of size.
+    takes the typical time of its size and of the idle time of its instance and server, varied like recorded ones around
+    its time. A stall of the machine is added to the first execution that begins during it, regardless of size.
 
     Attributes
     ----------
@@ -116,22 +74,59 @@ class LearnedTimes(VaryingService):
     @cached_property
     def _of_single(self) -> LearnedTimes:
         """The times without what other instances slowed the executions down."""
-        known = [one for one in self.executions if not one.first]
-        # Whether another instance is busy at the beginning does not depend on how long the execution takes.
-        alone, beside = ([one for one in known if (one.busy > 1) == is_beside] for is_beside in (False, True))
-        if min(len(alone), len(beside)) < LEAST_BATCHES:
+        cost_ns = self._cost_of_another()
+        if cost_ns is None:
             return self
-        longer = self._median_factor(beside) / self._median_factor(alone)
-        shared, other = (statistics.median(one.shared for one in group) for group in (beside, alone))
-        # Executions take 1 + slow * shared times as long: the medians of both groups differ by that.
-        slow = max(0.0, longer - 1) / max(_LEAST_SHARED, shared - longer * other)
-        times = (round(one.time_ns / (1 + slow * one.shared)) for one in self.executions)
+        times = (max(0, round(one.time_ns - one.shared * cost_ns(one.rows))) for one in self.executions)
         executions = [replace(one, time_ns=ns, busy=1) for one, ns in zip(self.executions, times, strict=True)]
         return replace(self, executions=tuple(executions), are_of_single=True)
 
-    def _median_factor(self, executions: Iterable[RecordedExecution]) -> float:
-        """Return the median of how many times as long as a single instance needs the executions took."""
-        return statistics.median(one.time_ns / max(1.0, self.expected_ns(one.rows, 1)) for one in executions)
+    def _cost_of_another(self) -> Callable[[int], float] | None:
+        """Return by how many ns executions of a size are longer if another instance is always busy; None if unknown.
+
+        Whether one is busy when an execution begins does not depend on how long it takes: that tells the cost for the
+        size that most often begins alone. It is lower for larger batches if instances share a part of the machine, such
+        as its memory, which each needs for equally long: the longer executions take, the more rarely do two need it at
+        once. It is higher if they share cores. Executions of other sizes beside which another one ended tell which.
+        """
+        known = [one for one, _ in self._regular]
+        size = statistics.mode([one.rows for one in known if one.busy == 1] or [0])
+        alone, beside = (
+            [one for one in known if one.rows == size and (one.busy > 1) == more] for more in (False, True)
+        )
+        if min(len(alone), len(beside)) < LEAST_BATCHES:
+            return None
+        (faster_ns, other), (slower_ns, shared) = (
+            (statistics.median(map(self._awake_ns, group)), statistics.median(one.shared for one in group))
+            for group in (alone, beside)
+        )
+        most_ns = max(0.0, slower_ns - faster_ns) / max(_LEAST_SHARED, shared - other)
+        shared_ns = slower_ns + (1 - shared) * most_ns
+
+        def cost_ns(rows: int, power: int) -> float:
+            return most_ns * self._relative(rows, size) ** power
+
+        def misfit(power: int) -> float:
+            return math.fsum(
+                abs(
+                    shared_ns
+                    - (self._awake_ns(one) + (1 - one.shared) * cost_ns(one.rows, power))
+                    / self._relative(one.rows, size)
+                )
+                for one in known
+                if one.rows != size
+            )
+
+        power = 1 if _CLEARLY * misfit(1) < misfit(-1) else -1
+        return lambda rows: cost_ns(rows, power)
+
+    def _relative(self, rows: int, size: int) -> float:
+        """Return how many times as long as those of another size the executions of a size take."""
+        return max(1.0, self.function(rows)) / max(1.0, self.function(size))
+
+    def _awake_ns(self, one: RecordedExecution) -> float:
+        """Return how long an execution would have taken if its instance and server had not been idle before."""
+        return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
 
     @cached_property
     def _fit(self) -> tuple[Service, dict[int, float]]:
@@ -203,23 +198,49 @@ class LearnedTimes(VaryingService):
                 other = next(longer, other)
             yield replace(other[0], begin_ns=one.begin_ns), other[1]
 
-    def idle_factor(self, idle_ns: float) -> float:
-        """Return how many times as long as after 1 ms an execution takes after its instance was idle for so long."""
-        return float(_idle_ms(idle_ns) ** self._idle_exponent)
+    def idle_cost_ns(self, idle_ns: float, server_idle_ns: float) -> float:
+        """Return by how many ns executions are longer than after 1 ms if instance and server were idle for so long.
+
+        The caches are cold then, and the clocks low: that costs larger batches as much.
+        """
+        typical_ns, of_instance, of_server = self._idle_effect
+        return typical_ns * math.expm1(of_instance * _log_ms(idle_ns) + of_server * _log_ms(server_idle_ns))
 
     @cached_property
-    def _idle_exponent(self) -> float:
-        """The growth of the logarithm of the time with that of the idle time."""
-        alone = [(_idle_ms(one.idle_ns), factor) for one, factor in self._regular if one.busy == 1 and factor > 0]
-        points = [(math.log(idle_ms), math.log(factor), 1) for idle_ms, factor in alone]
-        slope, certainty = _slope(points) if points else (0.0, 0.0)
-        return max(0.0, slope * certainty)
+    def _idle_effect(self) -> tuple[float, float, float]:
+        """The typical time in ns of undisturbed executions, and how it grows with idle times of instance and server.
+
+        The growth is that of its logarithm with their logarithms.
+        """
+        alone = [(one, factor) for one, factor in self._regular if not one.shared and factor > 0]
+        if not alone:
+            return 0.0, 0.0, 0.0
+        typical_ns = statistics.fmean(self.function(one.rows) for one, _ in alone)
+        own = [_log_ms(one.idle_ns) for one, _ in alone]
+        of_all = [_log_ms(one.server_idle_ns) for one, _ in alone]
+        times = [math.log(factor) for _, factor in alone]
+
+        def proven(x: Iterable[float], y: Iterable[float]) -> float:
+            return math.prod(_slope([(*point, 1) for point in zip(x, y, strict=True)]))
+
+        # Least squares: the idle time of the server explains what it does beyond that of the instance.
+        together, _ = _slope([(*point, 1) for point in zip(own, of_all, strict=True)])
+        beyond = [z - together * x for x, z in zip(own, of_all, strict=True)]
+        of_server = max(0.0, proven(beyond, times))
+        of_instance = proven(own, [y - of_server * z for y, z in zip(times, of_all, strict=True)])
+        if of_instance < 0:
+            of_instance, of_server = 0.0, max(0.0, proven(of_all, times))
+        return typical_ns, of_instance, of_server
 
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
-        """The begins of the regular executions, and their factors beyond that of the idle time."""
-        pairs = [(one.begin_ns, factor / self.idle_factor(one.idle_ns)) for one, factor in self._regular]
-        return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
+        """The begins of the regular executions, and their factors without the cost of the idle time."""
+        begins, factors = [], []
+        for one, factor in self._regular:
+            expected_ns = max(1.0, self.expected_ns(one.rows, one.busy))
+            begins.append(one.begin_ns)
+            factors.append(factor / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns))
+        return begins, factors
 
     @cached_property
     def without_pauses(self) -> LearnedTimes:
@@ -268,8 +289,8 @@ class LearnedTimes(VaryingService):
 
         other = self.drawn(around, self.stalls)
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int) -> float:
-            time_ns = other(rows, now_ns, busy, idle_ns)  # a stall that was recorded here is over then
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+            time_ns = other(rows, now_ns, busy, idle_ns, server_idle_ns)  # a stall that was recorded here is over then
             return recorded.get((now_ns, rows, busy), time_ns)
 
         return draw
@@ -278,20 +299,20 @@ class LearnedTimes(VaryingService):
         """Return a function of times that vary by a factor at each time, with stalls."""
         waiting = deque(stalls)
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
             stalled_ns = 0
             while waiting and waiting[0][0] <= now_ns:
                 begin_ns, excess_ns = waiting.popleft()
                 if now_ns < begin_ns + excess_ns:
                     stalled_ns = max(stalled_ns, excess_ns)
-            factor = self.idle_factor(idle_ns) * factor_at(now_ns)
-            return round(self.expected_ns(rows, busy) * factor) + stalled_ns
+            typical_ns = self.expected_ns(rows, busy) + self.idle_cost_ns(idle_ns, server_idle_ns)
+            return round(typical_ns * factor_at(now_ns)) + stalled_ns
 
         return draw
 
 
-def _idle_ms(idle_ns: float) -> float:
-    return min(max(idle_ns / 1e6, _LEAST_IDLE_MS), _MOST_IDLE_MS)
+def _log_ms(idle_ns: float) -> float:
+    return math.log(min(max(idle_ns / 1e6, _LEAST_IDLE_MS), _MOST_IDLE_MS))
 
 
 def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
@@ -342,39 +363,6 @@ def steepest(service: Service, sizes: Sequence[int]) -> float:
     return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
 
 
-def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
-    """Return the executions of a recording, in the order in which they began."""
-    origin_ns = rec.first_arrival_ns
-    queued: dict[int, list[int]] = {}
-    for request in rec.requests:
-        queued.setdefault(request.batch, []).append(request.queued_ns)
-    free: dict[str, int] = {}
-    ordered = sorted(rec.batches, key=lambda batch: batch.exec_start_ns)
-    executions: dict[str, list[RecordedExecution]] = defaultdict(list)  # by replica
-    for batch in ordered:
-        times = queued.get(batch.number, [batch.exec_start_ns])
-        due_ns = max(times)
-        if batch.reason.rule == DELAY_EXCEEDED:
-            due_ns = max(due_ns, min(times) + batch.reason.facts["delay_ns"])
-        first = batch.instance not in free
-        begin_ns = min(batch.exec_start_ns, max(due_ns, free.get(batch.instance, 0)))
-        idle_ns = begin_ns - free.get(batch.instance, begin_ns)
-        replica = replica_of(batch.instance)
-        busy = sum(
-            1
-            for instance, end_ns in free.items()
-            if end_ns > begin_ns and instance != batch.instance and replica_of(instance) == replica
-        )
-        free[batch.instance] = batch.exec_end_ns
-        dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
-        after_ns, number = begin_ns - origin_ns, batch.number
-        executions[replica].append(
-            RecordedExecution(after_ns, batch.size, time_ns, dispatch_ns, busy + 1, 0.0, 0, idle_ns, first, number)
-        )
-    shared = chain.from_iterable(map(_with_shares, executions.values()))
-    return sorted(shared, key=lambda one: one.begin_ns + one.dispatch_ns)
-
-
 def joined_times(recordings: Iterable[RecordedEvents]) -> LearnedTimes:
     """Return the times of several recordings of one model, as if one had followed the other."""
     joined: list[RecordedExecution] = []
@@ -383,17 +371,3 @@ def joined_times(recordings: Iterable[RecordedEvents]) -> LearnedTimes:
         begin_ns = joined[-1].begin_ns + joined[-1].time_ns - executions[0].begin_ns if joined else 0
         joined += [replace(one, begin_ns=one.begin_ns + begin_ns) for one in executions]
     return LearnedTimes(tuple(joined))
-
-
-def _with_shares(executions: Sequence[RecordedExecution]) -> Iterator[RecordedExecution]:
-    """Yield the executions of one replica with how long another instance was busy during them, and until then."""
-    spans = [(one.begin_ns, one.begin_ns + one.time_ns) for one in executions]
-    times, running = count_overlaps(spans)
-    several = [(later - time) * (count > 1) for (time, later), count in zip(pairwise(times), running, strict=False)]
-    before = dict(zip(times, accumulate(several, initial=0), strict=True))  # how long several were busy until then
-    begins = sorted(one.begin_ns for one in executions)
-    for one, (begin_ns, end_ns) in zip(executions, spans, strict=True):
-        place = bisect_right(begins, begin_ns)
-        following = begins[place : place + 1] if one.busy == 1 else [begin_ns]
-        shared = (before[end_ns] - before[begin_ns]) / max(1, one.time_ns)
-        yield replace(one, shared=shared, alone_ns=min([end_ns, *following]) - begin_ns)

@@ -16,7 +16,8 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
 from tritonnb.recording.generations import Generation, generations_of
-from tritonnb.recording.learned_times import LearnedTimes, executions_of
+from tritonnb.recording.learned_times import LearnedTimes
+from tritonnb.recording.recorded_executions import executions_of
 from tritonnb.recording.sequences import SlotHistory, SlotOccupancy, slot_count
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize

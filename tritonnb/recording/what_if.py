@@ -11,7 +11,8 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.generations import Generation
-from tritonnb.recording.learned_times import LearnedTimes, RecordedExecution
+from tritonnb.recording.learned_times import LearnedTimes
+from tritonnb.recording.recorded_executions import RecordedExecution
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rerun import Rerun
 from tritonnb.simulation.service import Service
@@ -98,7 +99,7 @@ def _recorded_steps(rec: Recording, generations: list[Generation]) -> list[tuple
         # adds the time of the prompt separately.
         (
             RecordedExecution(
-                *(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, 0.0, end - begin, 0, prompts > 0, 0)
+                *(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, 0.0, end - begin, 0, 0, prompts > 0, 0)
             ),
             prompts,
         )

@@ -133,6 +133,7 @@ class SimulatedReplica:
         self._simulation = simulation
         self._responded_ns: dict[int, int] = {}
         self._free_ns = [0] * instances  # since when each instance is idle
+        self._all_free_ns = 0  # since when all are
         self.queued_ns: list[list[int]] = []
         self.responses: list[ResponseSent] = []
         self.time = VirtualTime(
@@ -150,20 +151,22 @@ class SimulatedReplica:
         simulation = self._simulation
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         now, time_ns, steps = simulation.clock.now, 0, 1
-        idle_ns = now - self._free_ns[decision.instance]
+        idle_ns, server_idle_ns = now - self._free_ns[decision.instance], max(0, now - self._all_free_ns)
         for request in requests:
             steps = max(steps, request.steps)
             if request.step == 0:
                 time_ns += simulation.first_step_ns
         for _ in range(1 if simulation.iterative else steps):
-            time_ns += simulation.times(decision.size, now + time_ns, self.time.running + 1, idle_ns)
-            idle_ns = 0
+            busy = self.time.running + 1
+            time_ns += simulation.times(decision.size, now + time_ns, busy, idle_ns, server_idle_ns)
+            idle_ns = server_idle_ns = 0
             for request in requests:
                 if request.step < request.steps:
                     if steps > 1 and simulation.columns is None:
                         self._generate(request, now + time_ns)
                     request.step += 1
         self._free_ns[decision.instance] = now + time_ns
+        self._all_free_ns = max(self._all_free_ns, now + time_ns)
         if simulation.columns is None:
             self.queued_ns.append([request.queued_ns for request in requests])
         else:
@@ -199,7 +202,7 @@ class Simulation:
         One for each replica.
     times : callable
         The time in ns of an execution: takes its rows, when it begins, how many instances are busy with it, and how
-        long its own was idle.
+        long its own and all of them were idle.
     first_step_ns : int
         What the first step of each request adds to it.
     route : callable
@@ -213,7 +216,7 @@ class Simulation:
         config: pb.ModelConfig,
         instances: list[str],
         schedulers: Sequence[Scheduler],
-        times: Callable[[int, int, int, int], int],
+        times: Callable[[int, int, int, int, int], int],
         first_step_ns: int,
         route: RouterFunction,
         columns: Columns | None,

@@ -182,8 +182,8 @@ def mean_compute_ms(batch: Statistics) -> float:
 
 
 #: The time in ns of an execution of so many rows that begins at a virtual time in ns, when so many instances are busy,
-#: after its own was idle for so many ns.
-Draw = Callable[[int, int, int, int], float]
+#: after its own was idle for so many ns, and all for so many.
+Draw = Callable[[int, int, int, int, int], float]
 
 
 class VaryingService:
@@ -205,12 +205,13 @@ class VaryingService:
         Returns
         -------
         callable
-            ``time_ns(rows, now_ns, busy, idle_ns)``, with the number of busy instances, and how long this one was idle.
+            ``time_ns(rows, now_ns, busy, idle_ns, server_idle_ns)``, with the number of busy instances, and how long
+            this one and all were idle.
 
         Examples
         --------
         >>> time_ns = jittered(fixed(10), sigma=0.0).draws(seed=1)
-        >>> time_ns(4, 0, 1, 0)
+        >>> time_ns(4, 0, 1, 0, 0)
         10000000
         """
         raise NotImplementedError
@@ -226,7 +227,7 @@ class Jittered(VaryingService):
     def draws(self, seed: int) -> Draw:
         """Return times with factors from a seed."""
         rng, service, sigma = random.Random(seed), self.function, self.sigma
-        return lambda rows, now_ns, busy, idle_ns: round(service(rows) * math.exp(rng.gauss(0.0, sigma)))
+        return lambda rows, *when: round(service(rows) * math.exp(rng.gauss(0.0, sigma)))
 
 
 def jittered(service: Service, *, sigma: float) -> Jittered:
@@ -277,7 +278,7 @@ class ExecutionTimes:
         self._draw = service.draws(seed) if isinstance(service, VaryingService) else None
         self.warning = ""
 
-    def __call__(self, rows: int, now_ns: int = 0, busy: int = 1, idle_ns: int = 0) -> int:
+    def __call__(self, rows: int, now_ns: int = 0, busy: int = 1, idle_ns: int = 0, server_idle_ns: int = 0) -> int:
         """Return the nanoseconds for a batch of this many rows that starts now; arguments as of a `Draw`.
 
         Raises
@@ -285,7 +286,8 @@ class ExecutionTimes:
         InvalidArgumentError
             If the service model does not return a time.
         """
-        time = self._function(rows) if self._draw is None else self._draw(rows, now_ns, busy, idle_ns)
+        draw = self._draw
+        time = self._function(rows) if draw is None else draw(rows, now_ns, busy, idle_ns, server_idle_ns)
         if type(time) is int and time >= _IMPLAUSIBLE_NS:
             return time
         if not _is_time(time):
