@@ -36,8 +36,6 @@ _LEAST_SHARED = 0.1
 _CLEARLY = 1.1
 #: An instance does not get faster below, or slower above, these idle times in ms.
 _LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
-
-
 #: An execution, and how many times as long as expected it took.
 WithFactor = tuple[RecordedExecution, float]
 
@@ -107,15 +105,10 @@ class LearnedTimes(VaryingService):
             return most_ns * self._relative(rows, size) ** power
 
         def misfit(power: int) -> float:
-            return math.fsum(
-                abs(
-                    shared_ns
-                    - (self._awake_ns(one) + (1 - one.shared) * cost_ns(one.rows, power))
-                    / self._relative(one.rows, size)
-                )
-                for one in known
-                if one.rows != size
-            )
+            """Return how far other sizes are from this one if this is how the cost depends on the size."""
+            others = [(one, self._relative(one.rows, size)) for one in known if one.rows != size]
+            all_shared = (self._awake_ns(one) + (1 - one.shared) * cost_ns(one.rows, power) for one, _ in others)
+            return math.fsum(abs(shared_ns - ns / times) for ns, (_, times) in zip(all_shared, others, strict=True))
 
         power = 1 if _CLEARLY * misfit(1) < misfit(-1) else -1
         return lambda rows: cost_ns(rows, power)
