@@ -95,7 +95,7 @@ class LearnedTimes(VaryingService):
         if min(len(alone), len(beside)) < LEAST_BATCHES:
             return None
         (faster_ns, other), (slower_ns, shared) = (
-            (statistics.median(map(self._awake_ns, group)), statistics.median(one.shared for one in group))
+            (statistics.median(map(self._not_idle_ns, group)), statistics.median(one.shared for one in group))
             for group in (alone, beside)
         )
         most_ns = max(0.0, slower_ns - faster_ns) / max(_LEAST_SHARED, shared - other)
@@ -107,7 +107,7 @@ class LearnedTimes(VaryingService):
         def misfit(power: int) -> float:
             """Return how far other sizes are from this one if this is how the cost depends on the size."""
             others = [(one, self._relative(one.rows, size)) for one in known if one.rows != size]
-            all_shared = (self._awake_ns(one) + (1 - one.shared) * cost_ns(one.rows, power) for one, _ in others)
+            all_shared = (self._not_idle_ns(one) + (1 - one.shared) * cost_ns(one.rows, power) for one, _ in others)
             return math.fsum(abs(shared_ns - ns / times) for ns, (_, times) in zip(all_shared, others, strict=True))
 
         power = 1 if _CLEARLY * misfit(1) < misfit(-1) else -1
@@ -117,7 +117,7 @@ class LearnedTimes(VaryingService):
         """Return how many times as long as those of another size the executions of a size take."""
         return max(1.0, self.function(rows)) / max(1.0, self.function(size))
 
-    def _awake_ns(self, one: RecordedExecution) -> float:
+    def _not_idle_ns(self, one: RecordedExecution) -> float:
         """Return how long an execution would have taken if its instance and server had not been idle before."""
         return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
 
@@ -194,7 +194,7 @@ class LearnedTimes(VaryingService):
     def idle_cost_ns(self, idle_ns: float, server_idle_ns: float) -> float:
         """Return by how many ns executions are longer than after 1 ms if instance and server were idle for so long.
 
-        The caches are cold then, and the clocks low: that costs larger batches as much.
+        Caches may be cold then, and clocks low: that costs larger batches as much.
         """
         typical_ns, of_instance, of_server = self._idle_effect
         return typical_ns * math.expm1(of_instance * _log_ms(idle_ns) + of_server * _log_ms(server_idle_ns))

@@ -133,7 +133,6 @@ class SimulatedReplica:
         self._simulation = simulation
         self._responded_ns: dict[int, int] = {}
         self._free_ns = [0] * instances  # since when each instance is idle
-        self._all_free_ns = 0  # since when all are
         self.queued_ns: list[list[int]] = []
         self.responses: list[ResponseSent] = []
         self.time = VirtualTime(
@@ -151,7 +150,7 @@ class SimulatedReplica:
         simulation = self._simulation
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         now, time_ns, steps = simulation.clock.now, 0, 1
-        idle_ns, server_idle_ns = now - self._free_ns[decision.instance], max(0, now - self._all_free_ns)
+        idle_ns, server_idle_ns = now - self._free_ns[decision.instance], max(0, now - max(self._free_ns))
         for request in requests:
             steps = max(steps, request.steps)
             if request.step == 0:
@@ -166,7 +165,6 @@ class SimulatedReplica:
                         self._generate(request, now + time_ns)
                     request.step += 1
         self._free_ns[decision.instance] = now + time_ns
-        self._all_free_ns = max(self._all_free_ns, now + time_ns)
         if simulation.columns is None:
             self.queued_ns.append([request.queued_ns for request in requests])
         else:
