@@ -1,8 +1,8 @@
 """The rules for ``ensemble_scheduling``: for the configuration itself, and together with the models of its steps.
 
-In the configuration, the tensors must form a graph in which every step can run, every output is written, and every
-tensor is used. Together with the models, batch sizes, datatypes and shapes must match, and the inputs of a step must
-not originate from different decoupled models.
+In the configuration, the tensors must form a graph in which every step can run, every output is written, every tensor
+is used, and every tensor has one source: the request or a step. Together with the models, batch sizes, datatypes and
+shapes must match, and the inputs of a step must not originate from different decoupled models.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _check_steps(name: str, steps: Sequence[pb.ModelEnsembling.Step]) -> None:
         for field in ("model_name", "input_map", "output_map"):
             if not getattr(step, field):
                 raise InvalidArgumentError(f"must specify '{field}' in step {index} of ensemble '{name}'")
-        for tensor in step.output_map.values():
+        for tensor in sorted(step.output_map.values()):  # the order of the map differs from run to run
             if tensor in written:
                 raise InvalidArgumentError(
                     f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble '{name}' "
@@ -100,6 +100,20 @@ def _check_graph(config: pb.ModelConfig) -> None:
     for tensor in sorted(known.difference(outputs)):
         if tensor not in ready or tensor not in read:
             raise InvalidArgumentError(f"ensemble tensor '{tensor}' is unused in ensemble '{name}'")
+    _check_inputs_are_not_written(name, inputs, steps)
+
+
+def _check_inputs_are_not_written(name: str, inputs: Sequence[str], steps: Sequence[pb.ModelEnsembling.Step]) -> None:
+    """Check that no step writes an input of the ensemble: the request has written it, and steps would run for ever."""
+    # Triton loads such an ensemble, and then never answers its requests. Hence this is the last check, so that an
+    # ensemble that Triton refuses is refused with its message.
+    for index, step in enumerate(steps):
+        for tensor in sorted(step.output_map.values()):
+            if tensor in inputs:
+                raise InvalidArgumentError(
+                    f"ensemble tensor '{tensor}' is an input of ensemble '{name}' and cannot appear in an output map: "
+                    f"step {index}, model '{step.model_name}'; give the output of the step another name"
+                )
 
 
 def _in_order(inputs: Iterable[str], steps: Sequence[pb.ModelEnsembling.Step]) -> Iterator[pb.ModelEnsembling.Step]:
