@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import math
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.packed_events import pack
 from tritonnb.endpoints.metrics import gpus
@@ -181,6 +183,80 @@ def test_cache_summaries_exist_for_models_with_a_cache(tmp_path: Path) -> None:
     for family, ran in (("request", None), ("queue", 3), ("compute_infer", 1)):
         assert values.get(f"nv_inference_{family}_summary_us_count{cached}") == ran
         assert values[f"nv_inference_{family}_summary_us_count{plain}"] == 3
+
+
+ANSWERS = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            sender, error = request.get_response_sender(), pb_utils.TritonError("no")
+            for _ in range(COUNT):
+                answer = [pb_utils.Tensor("Y", x)]
+                sender.send(pb_utils.InferenceResponse(answer, error if x[0, 0] < 0 else None))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+CACHED, DECOUPLED = "response_cache { enable: true }", "model_transaction_policy { decoupled: true }"
+
+
+def write_ensembles(repository: Path) -> None:
+    """The models m (one response) and d (two), and ensembles whose steps are chains of models."""
+    io = """max_batch_size: 8 input { name: "X" data_type: TYPE_INT32 dims: 1 }
+            output { name: "Y" data_type: TYPE_INT32 dims: 1 } """
+    for name, count in (("m", 1), ("d", 2)):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "1/model.py").write_text(ANSWERS.replace("COUNT", str(count)))
+        (repository / name / "config.pbtxt").write_text(f'backend: "python" {io} {DECOUPLED if count > 1 else ""}')
+    for name, models, extra in (
+        ("chain", "mm", ""),
+        ("cached", "m", CACHED),
+        ("nested", ["chain"], ""),
+        ("nested_cached", ["cached"], ""),
+        ("decoupled", "d", ""),
+    ):
+        tensors = ["X", *(f"t{index}" for index in range(len(models) - 1)), "Y"]
+        steps = " ".join(
+            f'step {{ model_name: "{model}" model_version: -1 input_map {{ key: "X" value: "{read}" }} '
+            f'output_map {{ key: "Y" value: "{written}" }} }}'
+            for model, read, written in zip(models, tensors, tensors[1:], strict=False)
+        )
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(
+            f'platform: "ensemble" {io} ensemble_scheduling {{ {steps} }} {extra}'
+        )
+
+
+def test_summaries_and_histograms_of_ensembles_equal_the_statistics(tmp_path: Path) -> None:
+    """The counts are those of Triton 2.51; each ensemble gets two equal requests, another, and one that fails."""
+    write_ensembles(tmp_path)
+    options: ServerKeywords = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
+    measured = ("request", "queue", "compute_input", "compute_infer", "compute_output")
+    expected = {
+        # request (not published with a cache), queue, and compute times
+        "chain": (6, 6, 6),  # of them, three are requests of "nested"
+        "cached": (None, 6, 4),
+        "nested": (3, 3, 3),
+        "nested_cached": (3, 3, 3),
+        "decoupled": (3, 3, 3),
+    }
+    with Server(tmp_path, port=0, **options) as server:
+        for index, name in enumerate(expected):
+            for number in (index * 10 + 1, index * 10 + 1, index * 10 + 2, -1):
+                with contextlib.suppress(TritonError):
+                    list(server[name].infer_all(X=np.full((1, 1), number, np.int32)))
+        values = samples(server)
+        for name, counts in expected.items():
+            labels = f"[('model', '{name}'), ('version', '1')]"
+            statistics: Any = server.stats(name)["model_stats"][0]["inference_stats"]
+            for family, count in zip(measured, (*counts, counts[2], counts[2]), strict=True):
+                assert values.get(f"nv_inference_{family}_summary_us_count{labels}") == count, (name, family)
+                assert values[f"nv_inference_{family}_duration_histogram_us_count{labels}"] == (count or counts[1])
+                duration = statistics["success" if family == "request" else family]["ns"] / 1000
+                if count is not None:
+                    total = values[f"nv_inference_{family}_summary_us_sum{labels}"]
+                    assert total == pytest.approx(duration, abs=count), (name, family)
 
 
 CONTROL = """

@@ -98,20 +98,28 @@ class ModelLatencies:
 
     def add_batch(self, event: events.BatchExecuted, now: float) -> None:
         """Add the successful requests of a batch."""
+        compute = (
+            event.compute_start_ns - event.exec_start_ns,
+            event.compute_end_ns - event.compute_start_ns,
+            event.exec_end_ns - event.compute_end_ns,
+        )
         for _, _, received_ns, queued_ns, failed in event.requests:
-            if not self._decoupled:
-                self.first_response.observe((event.exec_end_ns - received_ns) // 1_000_000)
-            if not failed:
-                self._observe("request", event.exec_end_ns - received_ns, now)
-                self._observe("queue", event.exec_start_ns - queued_ns, now)
-                self._observe("compute_input", event.compute_start_ns - event.exec_start_ns, now)
-                self._observe("compute_infer", event.compute_end_ns - event.compute_start_ns, now)
-                self._observe("compute_output", event.exec_end_ns - event.compute_end_ns, now)
+            self._add_executed(
+                event.exec_end_ns - received_ns, event.exec_start_ns - queued_ns, compute, bool(failed), now
+            )
 
     def add_ensemble(self, event: events.EnsembleExecuted, now: float) -> None:
-        """Add the first response of a request to an ensemble."""
+        """Add a request to an ensemble; its compute times are sums over all steps."""
+        compute = event.compute_input_ns, event.compute_infer_ns, event.compute_output_ns
+        total, queue = event.time_ns - event.received_ns, event.started_ns - event.queued_ns
+        self._add_executed(total, queue, compute, bool(event.failed), now)
+
+    def _add_executed(self, total: int, queue: int, compute: tuple[int, int, int], failed: bool, now: float) -> None:
         if not self._decoupled:
-            self.first_response.observe((event.time_ns - event.received_ns) // 1_000_000)
+            self.first_response.observe(total // 1_000_000)
+        if not failed:
+            for name, ns in zip(DURATION_BUCKETS_US, (total, queue, *compute), strict=True):
+                self._observe(name, ns, now)
 
     def add_hit(self, event: events.CacheHit, now: float) -> None:
         """Add a request that was answered from the response cache."""
