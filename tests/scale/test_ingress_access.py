@@ -59,6 +59,7 @@ PATHS = {
     "openai-chat-completions": "/v1/chat/completions",
     "openai-embeddings": "/v1/embeddings",
     "openai-unknown": "/v1/files",
+    "openai-without-v1": "/chat/completions",
 }
 
 

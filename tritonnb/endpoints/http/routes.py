@@ -70,6 +70,7 @@ class Route:
 #: Patterns of the parameters in paths.
 PARAMETERS = dict.fromkeys(("model", "repository", "region"), "[^/]+")
 PARAMETERS |= {"version": "[0-9]+", "kind": "system|cuda", "rest": ".*"}
+PARAMETERS |= {"without_v1": "chat/completions|completions|embeddings|models|models/[^/]+"}
 _MODEL = "/v2/models/{model}[/versions/{version}]"
 _REPOSITORY = "/v2/repository[/{repository}]"
 _REGION = "[/region/{region}]"
@@ -113,11 +114,12 @@ OPENAI_ROUTES = tuple(
         ("openai-chat-completions", "/v1/chat/completions", "inference", _INFER),
         ("openai-embeddings", "/v1/embeddings", "inference", _INFER),
         ("openai-unknown", "/v1[/{rest}]", "", _READ),
+        ("openai-without-v1", "/{without_v1}", "", _READ),
     )
 )
 ROUTES = V2_ROUTES + OPENAI_ROUTES
-#: Matches every path of OpenAI's API.
-OPENAI_PATHS = OPENAI_ROUTES[-1].pattern
+#: Matches every path of OpenAI's API, and its paths without ``/v1``.
+OPENAI_PATHS = re.compile("|".join(route.pattern.pattern for route in OPENAI_ROUTES[-2:]))
 
 
 def find_route(target: str, routes: Sequence[Route] = ROUTES) -> tuple[Route, dict[str, str]] | None:

@@ -25,6 +25,7 @@ _HANDLERS: Mapping[str, type[handlers.OpenAiHandler]] = {
     "openai-chat-completions": handlers.ChatCompletionsHandler,
     "openai-embeddings": handlers.EmbeddingsHandler,
     "openai-unknown": handlers.UnknownRouteHandler,
+    "openai-without-v1": handlers.UnknownRouteHandler,
 }
 
 

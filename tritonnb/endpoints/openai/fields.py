@@ -6,11 +6,12 @@ endpoint is generated from them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.http import json_reader
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.options import OpenAiOptions
 
@@ -171,9 +172,11 @@ class Fields:
 
     def __init__(self, body: bytes, fields: RequestFields) -> None:
         try:
-            document = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise OpenAiError(f"We could not parse the JSON body of your request: {error}") from None
+            body.decode()  # the reader accepts any bytes in strings, which no text of OpenAI's API can have
+            document = json_reader.parse(body)
+        except (UnicodeDecodeError, InternalError) as error:
+            reason = str(error).removeprefix("failed to parse the request JSON buffer: ")
+            raise OpenAiError(f"We could not parse the JSON body of your request: {reason}") from None
         if not isinstance(document, dict):
             raise OpenAiError(f"expected a JSON object, got {_type_name(document)}")
         self._values = {name: value for name, value in document.items() if value is not None}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import codecs
 import functools
 import json
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +23,14 @@ from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http.handlers.inference import PendingRequests
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.requests import GenerationRequest
+from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.served_model import ServedModel
 
 #: Inputs that ask a model for additional outputs.
 _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
+#: Finish reasons of responses before the last one; the vLLM backend writes Python's None.
+_NOT_FINISHED = ("", "None", "null")
 
 
 def generates(spec: ModelSpec) -> bool:
@@ -36,12 +40,16 @@ def generates(spec: ModelSpec) -> bool:
 
 
 def embeds(spec: ModelSpec) -> bool:
-    """Return whether a model maps a string to a vector: one required input of strings, one output of real numbers."""
-    return _text_input(spec) is not None and _returns_vector(spec)
+    """Return whether a model maps a string to a vector: one required input of strings, one output of real numbers.
+
+    It may have the output ``num_input_tokens``, like models that generate text.
+    """
+    return _text_input(spec) is not None and _vector_output(spec) is not None
 
 
-def _returns_vector(spec: ModelSpec) -> bool:
-    return [output.datatype for output in spec.outputs.values()] in ([FP16], [FP32], [FP64])
+def _vector_output(spec: ModelSpec) -> TensorSpec | None:
+    outputs = [output for output in spec.outputs.values() if output.name != "num_input_tokens"]
+    return outputs[0] if [output.datatype for output in outputs] in ([FP16], [FP32], [FP64]) else None
 
 
 def _text_input(spec: ModelSpec) -> TensorSpec | None:
@@ -81,7 +89,7 @@ def _generation_request(
     if "seed" in sampling:
         sampling["seed"] += choice
     values: dict[str, object] = {
-        "text_input": prompt.encode("utf-8", "surrogatepass"),
+        "text_input": prompt.encode("utf-8", "surrogatepass"),  # a chat template may contain anything
         "stream": asked.stream,
         "exclude_input_in_output": not asked.echo,
         "sampling_parameters": json.dumps(sampling).encode(),
@@ -98,21 +106,28 @@ def _generation_request(
     return request
 
 
-def embedding_request(served: ServedModel, text: str, respond: Respond) -> InferRequest:
-    """Return the request for the vector of one text; the model's scheduler batches those of several texts.
+def vector_output(served: ServedModel) -> str:
+    """Return the name of the output that contains the vector of a text.
 
     Raises
     ------
     OpenAiError
         If the model does not return vectors.
     """
-    tensor = _text_input(served.spec)
-    if tensor is None or not _returns_vector(served.spec):
+    output = _vector_output(served.spec)
+    if output is None or not embeds(served.spec):
         raise OpenAiError(
             f"model '{served.name}' expected to have one input of strings and one output of floating-point numbers",
             "model",
         )
-    inputs = {tensor.name: _tensor(served.spec, tensor, text.encode("utf-8", "surrogatepass"))}
+    return output.name
+
+
+def embedding_request(served: ServedModel, text: str, respond: Respond) -> InferRequest:
+    """Return the request for the vector of one text; the model's scheduler batches those of several texts."""
+    tensor = _text_input(served.spec)
+    assert tensor is not None  # `vector_output` has checked it
+    inputs = {tensor.name: _tensor(served.spec, tensor, text.encode())}
     return InferRequest(served.spec.name, inputs, respond, model_version=served.version)
 
 
@@ -137,24 +152,94 @@ class Choice:
         None if it is not complete.
     logprobs : list of dict
         One entry for each token, as vLLM writes them: the chosen token first.
-    prompt_tokens, completion_tokens : int or None
-        As the model counted them, with its last response.
+    prompt_tokens, completion_tokens : int
+        As the model counted them. A model that does not count has the words of the prompt, and its responses with text.
     """
 
     index: int
     text: str = ""
     finish_reason: str | None = None
     logprobs: list[Json] = field(default_factory=list)
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
-    def add(self, other: Choice) -> None:
-        """Append the contents of a response."""
-        self.text += other.text
-        self.logprobs += other.logprobs
-        self.finish_reason = other.finish_reason or self.finish_reason
-        self.prompt_tokens = self.prompt_tokens if other.prompt_tokens is None else other.prompt_tokens
-        self.completion_tokens = self.completion_tokens if other.completion_tokens is None else other.completion_tokens
+
+class _ChoiceReader:
+    """Reads the responses for one choice, and ends it at a stop string or at the token limit if the model does not.
+
+    Parameters
+    ----------
+    choice : Choice
+        The responses are added to it.
+    asked : GenerationRequest
+    end : TextEnd
+    counts_tokens : bool
+        The model has the output ``num_output_tokens``; otherwise each response with text counts as a token.
+
+    Attributes
+    ----------
+    is_cut : bool
+        The text has ended before the model did.
+    """
+
+    def __init__(self, choice: Choice, asked: GenerationRequest, end: TextEnd, counts_tokens: bool) -> None:
+        self._choice = choice
+        self._max_tokens = asked.sampling["max_tokens"]
+        self._end = end
+        self._counts_tokens = counts_tokens
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces = 0
+        self._counted: int | None = None
+        self._reason = ""
+        self._logprobs: deque[tuple[int, Json]] = deque()
+        self._text_length = end.ignored
+        self._returns_logprobs = asked.logprobs is not None
+        self.is_cut = False
+
+    def read(self, response: InferResponse) -> Choice:
+        """Return what a response adds to the choice."""
+        outputs = {tensor.name: tensor.array.reshape(-1) for tensor in response.outputs if tensor.array.size}
+        raw = outputs["text_output"][0] if "text_output" in outputs else b""
+        self._count(outputs, raw)
+        reason = outputs["finish_reason"][0].decode() if "finish_reason" in outputs else ""
+        self._reason = self._reason if reason in _NOT_FINISHED else reason
+        if self._returns_logprobs and "logprobs" in outputs:
+            self._hold_logprobs(json.loads(outputs["logprobs"][0]))
+        tokens = (self._counted or 0) if self._counts_tokens else self._pieces
+        is_limited = tokens >= self._max_tokens
+        # A model that has given its reason ends by itself, and may still send its counts.
+        is_last = response.final or (is_limited and not self._reason)
+        text = self._end.add(self._decoder.decode(raw, is_last))
+        if is_last:
+            text += self._end.finish()
+        self.is_cut = not response.final and (is_last or self._end.reached)
+        reason = "stop" if self._end.reached else self._reason or ("length" if is_limited else "stop")
+        return self._add(text, reason if is_last or self._end.reached else None)
+
+    def _count(self, outputs: Mapping[str, Any], raw: bytes) -> None:
+        self._pieces += bool(raw)
+        if "num_output_tokens" in outputs:  # of this response, as the vLLM backend counts
+            self._counted = (self._counted or 0) + int(outputs["num_output_tokens"][0])
+        if "num_input_tokens" in outputs:
+            self._choice.prompt_tokens = int(outputs["num_input_tokens"][0])
+        # A model that counts at its end may have been cut before.
+        self._choice.completion_tokens = self._pieces if self._counted is None else self._counted
+
+    def _hold_logprobs(self, entries: list[Json]) -> None:
+        """Keep log probabilities until the text of their token is certain."""
+        for entry in entries:
+            self._logprobs.append((self._text_length, entry))
+            self._text_length += len(next(iter(entry.values()))["decoded_token"])
+
+    def _add(self, text: str, reason: str | None) -> Choice:
+        choice = self._choice
+        choice.text += text
+        choice.finish_reason = reason
+        logprobs = []
+        while self._logprobs and (self._logprobs[0][0] < len(choice.text) or (reason and not self._end.reached)):
+            logprobs.append(self._logprobs.popleft()[1])
+        choice.logprobs += logprobs
+        return Choice(choice.index, text, reason, logprobs)
 
 
 class Generations(PendingRequests):
@@ -174,29 +259,32 @@ class Generations(PendingRequests):
 
     def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> None:
         super().__init__(served, functools.partial(generation_requests, served, asked, prompts))
-        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self.requests]
-        self.choices = [Choice(index) for index in range(len(self.requests))]
+        stops = [StopString(text) for text in asked.sampling.get("stop", [])]
+        # The model returns the prompt in front of the text, and stop strings end only what follows.
+        returns_prompt = asked.echo and "exclude_input_in_output" in served.spec.inputs
+        counts_tokens = "num_output_tokens" in served.spec.outputs
+        self.choices = []
+        self._readers = []
+        for index, prompt in enumerate(prompt for prompt in prompts for _ in range(asked.n)):
+            choice = Choice(index, prompt_tokens=count_words(prompt))
+            self.choices.append(choice)
+            end = TextEnd(stops, len(prompt) if returns_prompt else 0)
+            self._readers.append(_ChoiceReader(choice, asked, end, counts_tokens))
 
     async def deltas(self) -> AsyncIterator[Choice]:
-        """Yield the addition of each response to its choice, until all choices are complete; errors as `successes`."""
+        """Yield the addition of each response to its choice, until all choices are complete; errors as `successes`.
+
+        A request that the model continues after the end of its choice is cancelled.
+        """
         async for index, response in self.successes():
-            delta = self._read(index, response)
-            self.choices[index].add(delta)
+            reader = self._readers[index]
+            delta = reader.read(response)
+            if reader.is_cut:
+                self.abandon(index)
             if delta.text or delta.finish_reason:
                 yield delta
 
-    def _read(self, index: int, response: InferResponse) -> Choice:
-        outputs = {tensor.name: tensor.array.reshape(-1) for tensor in response.outputs if tensor.array.size}
-        raw = outputs["text_output"][0] if "text_output" in outputs else b""
-        text = self._decoders[index].decode(raw, response.final)
-        reason = outputs["finish_reason"][0].decode() if "finish_reason" in outputs else ""
-        if response.final and not reason and self.choices[index].finish_reason is None:
-            reason = "stop"  # the model does not say why it ended
-        return Choice(
-            index,
-            text,
-            reason or None,
-            json.loads(outputs["logprobs"][0]) if "logprobs" in outputs else [],
-            int(outputs["num_input_tokens"][0]) if "num_input_tokens" in outputs else None,
-            int(outputs["num_output_tokens"][0]) if "num_output_tokens" in outputs else None,
-        )
+
+def count_words(text: str) -> int:
+    """Return the number of tokens of a text for a model that does not count them: its words."""
+    return len(text.split())

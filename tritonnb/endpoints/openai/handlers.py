@@ -5,23 +5,33 @@ from __future__ import annotations
 import base64
 import functools
 import hmac
+import itertools
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tornado import web
 from tornado.iostream import StreamClosedError
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
 from tritonnb.core.json_types import Json
-from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
+from tritonnb.endpoints.http.routes import PARAMETERS
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
-from tritonnb.endpoints.openai.generation import Generations, embedding_request, embeds, generates
+from tritonnb.endpoints.openai.generation import (
+    Generations,
+    count_words,
+    embedding_request,
+    embeds,
+    generates,
+    vector_output,
+)
 from tritonnb.endpoints.openai.requests import (
     ROLES,
     EmbeddingRequest,
@@ -30,13 +40,15 @@ from tritonnb.endpoints.openai.requests import (
     read_completion,
     read_embedding,
 )
-from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object
+from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object, usage
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.served_model import ServedModel
 
 _EVENTS = "text/event-stream; charset=utf-8"
+#: The end of a path that has a route under ``/v1``.
+_KNOWN_END = re.compile(f"/({PARAMETERS['without_v1']})/?$")
 
 
 def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
@@ -280,6 +292,7 @@ class EmbeddingsHandler(_Inference):
         """Return the vectors of one or more texts."""
         asked = read_embedding(self.request.body)
         served = self.served(asked.model)
+        vector = vector_output(served)
         requests = PendingRequests(
             served, lambda respond: [embedding_request(served, text, respond) for text in asked.texts]
         )
@@ -287,23 +300,32 @@ class EmbeddingsHandler(_Inference):
         vectors = {index: response async for index, response in requests.successes() if not response.empty}
         if len(vectors) < len(asked.texts):
             raise TritonError("the model sent no response")
-        data = [_embedding(asked, index, vectors[index]) for index in sorted(vectors)]
-        # The models do not count tokens.
-        usage = {"prompt_tokens": 0, "total_tokens": 0}
-        self.respond_json({"object": "list", "data": data, "model": asked.model, "usage": usage})
+        outputs = [{tensor.name: tensor.array for tensor in vectors[index].outputs} for index in sorted(vectors)]
+        data = [_embedding(asked, index, arrays[vector]) for index, arrays in enumerate(outputs)]
+        tokens = sum(itertools.starmap(_input_tokens, zip(asked.texts, outputs, strict=True)))
+        self.respond_json({"object": "list", "data": data, "model": asked.model, "usage": usage(tokens)})
 
 
 class UnknownRouteHandler(OpenAiHandler):
-    """Every other path under ``/v1``."""
+    """Every other path under ``/v1``, and the known ones elsewhere: the base URL of a client is often wrong."""
 
     def prepare(self) -> None:
-        """Respond with 404 to every method."""
+        """Respond with 404 to every method; the error names the right path, if the end of this one is known."""
         super().prepare()
-        raise web.HTTPError(HTTPStatus.NOT_FOUND)
+        method, path = self.request.method, self.request.path
+        known = _KNOWN_END.search(path)
+        hint = f": expected /v1/{known[1]}, with a base URL of the client that ends with /v1" if known else ""
+        raise OpenAiError(f"Invalid URL or method ({method} {path}){hint}", status=HTTPStatus.NOT_FOUND)
 
 
-def _embedding(asked: EmbeddingRequest, index: int, response: InferResponse) -> Json:
-    vector = np.ascontiguousarray(response.outputs[0].array, "<f4").reshape(-1)
+def _input_tokens(text: str, outputs: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Return the number of tokens of a text, as the model counted them or else its words."""
+    counted = outputs.get("num_input_tokens")
+    return count_words(text) if counted is None else int(counted.reshape(-1)[0])
+
+
+def _embedding(asked: EmbeddingRequest, index: int, array: npt.NDArray[Any]) -> Json:
+    vector = np.ascontiguousarray(array, "<f4").reshape(-1)
     if asked.dimensions not in (None, len(vector)):
         raise OpenAiError(
             f"Invalid 'dimensions': expected {len(vector)}, the length of the model's vectors, got {asked.dimensions}",

@@ -117,6 +117,8 @@ def _common(fields: Fields) -> Json:
 
 def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> Json:
     stop = fields.strings("stop", 0, MOST_STOPS)
+    if "" in stop:
+        raise OpenAiError("Invalid 'stop': expected at least one character, got an empty string", "stop")
     values = {
         "max_tokens": max_tokens,
         "temperature": fields.number("temperature", 0, 2),

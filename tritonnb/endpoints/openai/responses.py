@@ -26,7 +26,7 @@ class ResponseForm(ABC):
 
     def response(self, choices: Sequence[Choice]) -> Json:
         """Return the complete response."""
-        return {**self._head, "choices": [self._complete(choice) for choice in choices], **_usage(choices)}
+        return {**self._head, "choices": [self._complete(choice) for choice in choices], "usage": _total(choices)}
 
     def first_chunks(self, count: int) -> list[Json]:
         """Return the chunks of a stream before the first text of each of ``count`` choices."""
@@ -38,7 +38,7 @@ class ResponseForm(ABC):
 
     def usage_chunk(self, choices: Sequence[Choice]) -> Json:
         """Return the chunk with the usage of the whole request, which has no choices."""
-        return {**self._head, "choices": [], **_usage(choices)}
+        return {**self._head, "choices": [], "usage": _total(choices)}
 
     @abstractmethod
     def _complete(self, choice: Choice) -> Json:
@@ -100,18 +100,15 @@ def model_object(name: str, created: int) -> Json:
     return {"id": name, "object": "model", "created": created, "owned_by": "tritonnb"}
 
 
-def _usage(choices: Sequence[Choice]) -> Json:
-    """Return the sum over all choices, as their model counted them; nothing if it does not count.
+def usage(prompt_tokens: int, completion_tokens: int | None = None) -> Json:
+    """Return the field ``usage``; embeddings have no completion."""
+    completion = {} if completion_tokens is None else {"completion_tokens": completion_tokens}
+    return {"prompt_tokens": prompt_tokens, **completion, "total_tokens": prompt_tokens + (completion_tokens or 0)}
 
-    The prompt counts once for each choice, because each is a separate request.
-    """
-    pairs = [(choice.prompt_tokens, choice.completion_tokens) for choice in choices]
-    if any(prompt is None or completion is None for prompt, completion in pairs):
-        return {}
-    prompt_tokens = sum(prompt or 0 for prompt, _ in pairs)
-    completion_tokens = sum(completion or 0 for _, completion in pairs)
-    total = prompt_tokens + completion_tokens
-    return {"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}}
+
+def _total(choices: Sequence[Choice]) -> Json:
+    """Return the usage of all choices. The prompt counts once for each, because each is a separate request."""
+    return usage(sum(choice.prompt_tokens for choice in choices), sum(choice.completion_tokens for choice in choices))
 
 
 def _tokens(entry: Json) -> list[tuple[str, float]]:

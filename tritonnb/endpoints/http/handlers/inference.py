@@ -32,6 +32,8 @@ class PendingRequests:
         self.requests = make(self._on_response)
         self._indexes = {request: index for index, request in enumerate(self.requests)}
         self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
+        #: The requests that the handler still waits for.
+        self._awaited = set(range(len(self.requests)))
 
     def submit(self, trace: Callable[[], Trace | None]) -> None:
         """Send the requests to the model.
@@ -60,13 +62,21 @@ class PendingRequests:
             if request.accepted_by is not None:
                 request.cancel()
 
+    def abandon(self, index: int) -> None:
+        """Cancel a request, and ignore its further responses: its client has all that it asked for."""
+        self._awaited.discard(index)
+        request = self.requests[index]
+        if request in self._indexes:
+            request.cancel()
+
     async def responses(self) -> AsyncIterator[tuple[int, InferResponse]]:
-        """Yield each response with the index of its request, until all requests are complete."""
-        running = len(self.requests)
-        while running:
+        """Yield each response with the index of its request, until all requests are complete or abandoned."""
+        while self._awaited:
             index, response = await self._responses.get()
-            running -= response.final
-            yield index, response
+            if index in self._awaited:
+                if response.final:
+                    self._awaited.discard(index)
+                yield index, response
 
     async def successes(self) -> AsyncIterator[tuple[int, InferResponse]]:
         """Yield the same responses.
@@ -87,7 +97,8 @@ class PendingRequests:
         if response.final:
             del self._indexes[request]
             request.respond = discard_response  # breaks the reference cycle
-        self._responses.put_nowait((index, response))
+        if index in self._awaited:  # else nobody would take it, and a model may go on after it was cancelled
+            self._responses.put_nowait((index, response))
 
 
 class InferenceHandler(Handler):
