@@ -1,4 +1,4 @@
-"""Where texts end, and their usage: what the model does not do itself, the server does."""
+"""The ends of texts and their usage, for models that ignore stop strings and limits, and count no tokens."""
 
 from __future__ import annotations
 

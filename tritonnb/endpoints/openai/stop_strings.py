@@ -33,7 +33,7 @@ class StopString:
         return borders[length - 1]
 
 
-class _Search:
+class _StopSearch:
     """The search for the first occurrence of one stop string (Knuth, Morris, Pratt): each character is read once."""
 
     def __init__(self, stop: StopString) -> None:
@@ -84,7 +84,7 @@ class TextEnd:
     """
 
     def __init__(self, stops: Sequence[StopString], ignored: int = 0) -> None:
-        self._searches = [_Search(stop) for stop in stops]
+        self._searches = [_StopSearch(stop) for stop in stops]
         self.ignored = ignored
         self._length = 0
         self._held = ""
