@@ -17,6 +17,7 @@ from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.runtime.models.validation import RequestValidator
 from tritonnb.runtime.shared_memory import SharedMemory, SystemPart
 
 TWO_CONFIG = """
@@ -138,7 +139,7 @@ def test_output_requested_twice_is_an_error() -> None:
     assert raised.value.message == "[request id: 7] output 'OUT' already exists in request"
 
 
-@pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62], [0, 1 << 62]])
+@pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62], [0, 1 << 62], [2**63 - 1] * 200])
 def test_impossible_shapes_are_refused(shape: list[int]) -> None:
     tensor = {"name": "A", "datatype": "FP32", "shape": shape, "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"causes total element count to exceed maximum size"):
@@ -146,6 +147,16 @@ def test_impossible_shapes_are_refused(shape: list[int]) -> None:
     tensor["shape"] = [1, 4611686018427387904]
     with pytest.raises(InvalidArgumentError, match=r"^byte size overflow for input 'A': element count"):
         read({"inputs": [tensor]})
+
+
+def test_shape_with_more_dimensions_than_an_array_is_refused() -> None:
+    tensor = {"name": "A", "datatype": "FP32", "shape": [1] * 100}
+    contents: list[dict[str, Any]] = [{"data": [1]}, {"parameters": {"binary_data_size": 4}}]
+    for content in contents:
+        data = body({"inputs": [tensor | content]}, bytes(4) if "parameters" in content else b"")
+        request, _ = read_request(RAW, 1, *data, 1 << 20, SharedMemory(), discard_response)
+        with pytest.raises(InvalidArgumentError, match=r"unexpected shape for input 'A' for model 'raw'"):
+            RequestValidator(RAW).check(request)
 
 
 def test_size_of_raw_request_is_limited() -> None:

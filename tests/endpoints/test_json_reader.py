@@ -170,6 +170,26 @@ def test_error_offset_of_truncated_document_is_within_it(value: object, data: st
     assert int(raised.value.message.rpartition(" ")[2]) <= end
 
 
+def test_unfinished_string_in_a_deep_document_is_reported_as_by_triton() -> None:
+    for depth in (300, 1000):
+        with pytest.raises(InternalError, match=rf"Missing a closing quotation mark in string. at {depth + 2001}$"):
+            parse(b"[" * depth + b'"' + b'\\"' * 1000)
+
+
+@given(st.lists(st.sampled_from(["[", '{"a":', '"]"', r'"\"["', r'"\\"', "1,", " "]), max_size=30), st.integers(1, 40))
+def test_deep_values_are_found_in_slices_of_any_size(parts: list[str], size: int) -> None:
+    raw = "".join(parts).encode()
+    outcomes = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_reader, "_MAX_DEPTH", 3)
+        patch.setattr(json_reader, "_has_few_brackets", lambda raw: False)
+        for slice_size in (size, 1 << 18):
+            patch.setattr(json_reader, "_SLICE", slice_size)
+            outcomes.append((json_reader._without_deep_values(raw), json_reader._may_be_deep(raw)))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0][0]) == len(raw)
+
+
 def test_deep_document_does_not_exceed_the_recursion_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """There, destructors of objects that the garbage collector finds in the meantime would fail."""
     read: list[str] = []

@@ -1,8 +1,14 @@
-"""Shapes as text, and whether they fit dims."""
+"""Shapes as text, their numbers of elements, and whether they fit dims."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+#: The largest number of elements: Triton's sizes are integers of 64 bits.
+MAX_ELEMENTS = 2**63 - 1
+#: Dimensions whose product may be computed exactly: it has at most this many times 64 bits.
+_FEW_DIMS = 64
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -13,3 +19,33 @@ def shape_text(shape: Sequence[int]) -> str:
 def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
     """Return whether a shape has these dims; -1 in ``dims`` stands for any size."""
     return len(shape) == len(dims) and all(dim in (-1, size) for size, dim in zip(shape, dims, strict=True))
+
+
+def element_count(shape: Sequence[int]) -> int:
+    """Return the number of elements of a shape; beyond 64 bits any number that is.
+
+    The product of the dimensions that a client sends grows with each of them: 60,000 take 15 s to multiply.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        May contain -1.
+
+    Returns
+    -------
+    int
+        The product. If it exceeds `MAX_ELEMENTS`, then `MAX_ELEMENTS` + 1 or more; likewise below -`MAX_ELEMENTS`.
+
+    Examples
+    --------
+    >>> element_count((2, 3)), element_count(()), element_count([2**62] * 1000) > MAX_ELEMENTS
+    (6, 1, True)
+    """
+    if len(shape) <= _FEW_DIMS:
+        return math.prod(shape)
+    if 0 in shape:
+        return 0
+    count = 1
+    for dim in shape:
+        count = max(-MAX_ELEMENTS - 1, min(MAX_ELEMENTS + 1, count * dim))
+    return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,13 +9,15 @@ import numpy as np
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
-from tritonnb.core.shapes import shape_text
+from tritonnb.core.shapes import MAX_ELEMENTS, element_count, shape_text
 from tritonnb.endpoints.classification import classify
 from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.runtime.shared_memory import Part, fill
 
-_MAX_INT64 = 2**63 - 1
+#: The largest number of dimensions of an array in every version of NumPy. The shape of a tensor with more is refused
+#: when the request is validated, unless its model has as many.
+MAX_ARRAY_DIMS = 32
 #: Bytes of an element in NumPy, at most.
 _LARGEST_ITEM = 8
 
@@ -72,8 +73,8 @@ def binary_tensor(
     name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray | memoryview, offset: int, size: int
 ) -> Tensor | UndecodedTensor:
     """Make a tensor that is a view of the body or region, if the size fits the shape."""
-    count = math.prod(shape)
-    if datatype.itemsize and size == count * datatype.itemsize:
+    count = element_count(shape)
+    if datatype.itemsize and size == count * datatype.itemsize and len(shape) <= MAX_ARRAY_DIMS:
         array = np.frombuffer(body, datatype.numpy, count, offset)
         return Tensor(name, datatype, array.reshape(shape))
     return UndecodedTensor(name, datatype, shape, memoryview(body)[offset : offset + size])
@@ -87,22 +88,22 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
     InvalidArgumentError
         If the size overflows.
     """
-    count = math.prod(shape)
-    if count > _MAX_INT64 or (not count and _is_refused_by_numpy(shape)):
+    count = element_count(shape)
+    if count > MAX_ELEMENTS or (not count and _is_refused_by_numpy(shape)):
         raise InvalidArgumentError(
             f"invalid shape for input '{name}': shape {shape_text(shape)} causes total element count to exceed maximum "
-            f"size of {_MAX_INT64}"
+            f"size of {MAX_ELEMENTS}"
         )
-    if count * datatype.itemsize > _MAX_INT64:
+    if count * datatype.itemsize > MAX_ELEMENTS:
         raise InvalidArgumentError(
             f"byte size overflow for input '{name}': element count ({count}) * data type size "
-            f"({datatype.itemsize}) exceeds maximum allowed size ({_MAX_INT64})"
+            f"({datatype.itemsize}) exceeds maximum allowed size ({MAX_ELEMENTS})"
         )
 
 
 def _is_refused_by_numpy(shape: tuple[int, ...]) -> bool:
     """Return whether NumPy refuses a shape because of its non-zero dimensions, which Triton does not."""
-    return math.prod([dim for dim in shape if dim]) * _LARGEST_ITEM > _MAX_INT64
+    return element_count([dim for dim in shape if dim]) * _LARGEST_ITEM > MAX_ELEMENTS
 
 
 def contents(tensor: Tensor) -> bytes | memoryview:

@@ -6,7 +6,6 @@ Checked when a version of the model is created; paths are relative to the model'
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import element_count
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _shortage(
     content = _read(directory, f"{setting}/{file}")
     datatype = BY_NUMBER.get(data.data_type)
     # As Triton computes it: 0 for strings.
-    expected = int(math.prod(data.dims)) * (4 if datatype is None else datatype.itemsize) if data.dims else 0
+    expected = element_count(data.dims) * (4 if datatype is None else datatype.itemsize) if data.dims else 0
     if len(content) >= expected:
         return ""
     # Triton's message lacks the space before "only", too.

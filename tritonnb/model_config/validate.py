@@ -6,7 +6,6 @@ is created, since its backend may still complete them.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,6 +13,7 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import element_count
 from tritonnb.model_config.backend_selection import ENSEMBLE, check_backend
 from tritonnb.model_config.ensemble import check_ensemble_scheduling
 
@@ -252,7 +252,7 @@ def _check_tensor(tensor: pb.ModelInput | pb.ModelOutput, what: str, config: pb.
 def _check_reshape(dims: list[int], shape: list[int], name: str, error: Callable[[str], InvalidArgumentError]) -> None:
     different = error(f"{name} has different size for dims and reshape")
     if -1 not in dims and -1 not in shape:
-        if math.prod(dims) != math.prod(shape):
+        if element_count(dims) != element_count(shape):
             raise different
         return
     if dims.count(-1) != shape.count(-1):

@@ -7,7 +7,6 @@ of Triton's server.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from tritonnb.core.datatypes import BY_NAME, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Respond
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
 from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
@@ -203,9 +203,9 @@ def _read_raw(
             f"{request.id_prefix}The shape of the raw input '{tensor.name}' can not be deduced because there "
             "are more than one variable-sized dimension"
         )
-    row = tensor.datatype.itemsize * math.prod(dim for dim in tensor.dims if dim > 0)
+    row = tensor.datatype.itemsize * element_count([dim for dim in tensor.dims if dim > 0])
     dims = tuple(len(body) // row if dim == -1 else dim for dim in tensor.dims)
-    expected = math.prod(dims) * tensor.datatype.itemsize
+    expected = element_count(dims) * tensor.datatype.itemsize
     if not tensor.datatype.variable_size and expected != len(body):
         # Triton's text always calls the input 'raw_input'.
         raise InvalidArgumentError(

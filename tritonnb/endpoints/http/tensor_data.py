@@ -7,7 +7,6 @@ integers wrap around, and types are strict. Writing follows RapidJSON's writer: 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -20,7 +19,9 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import INVALID, DataType, JsonForm, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
+from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields
+from tritonnb.endpoints.tensors import MAX_ARRAY_DIMS
 
 _MAX_NESTING = 100
 
@@ -204,7 +205,7 @@ def tensor_from_json(
     TritonError
         If the datatype, the shape or the data is invalid; with Triton's text.
     """
-    count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
+    count = element_count(shape) if shape else 0  # to Triton an empty shape has no elements
     if not count:
         return UndecodedTensor(name, datatype, shape, b"")
     elements = data if type(data) is list else json_fields.read_field("data", json_fields.array, data)
@@ -225,4 +226,7 @@ def tensor_from_json(
             f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
             f"for input {name}"
         )
-    return Tensor(name, datatype, read_data(elements, datatype, count).reshape(shape))
+    array = read_data(elements, datatype, count)
+    if len(shape) > MAX_ARRAY_DIMS:
+        return UndecodedTensor(name, datatype, shape, array.tobytes())
+    return Tensor(name, datatype, array.reshape(shape))

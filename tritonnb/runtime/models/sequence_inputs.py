@@ -8,7 +8,6 @@ document; ``sequence_batching`` in *model_config.proto*).
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tritonnb.core.messages import InferRequest, Tensor, discard_response
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.shapes import element_count
 from tritonnb.model_config.model_files import model_file
 from tritonnb.scheduling.decisions import Execute
 
@@ -33,7 +33,7 @@ def read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.ND
     InvalidArgumentError
         If there are too few strings. For other datatypes `check_data_files` checks the size of the file.
     """
-    count = math.prod(shape)
+    count = element_count(shape)
     if datatype.variable_size:
         elements = decode_bytes(path.read_bytes())[:count]
         if len(elements) < count:

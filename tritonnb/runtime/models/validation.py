@@ -7,7 +7,6 @@ once, so that the validation of a request takes a few microseconds.
 
 from __future__ import annotations
 
-import math
 from typing import NoReturn
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.core.shapes import shape_text
+from tritonnb.core.shapes import element_count, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE = (
@@ -153,7 +152,7 @@ class RequestValidator:
 
     def _count(self, request: InferRequest, shape: tuple[int, ...]) -> int:
         # A batch dimension of 0 counts as 1.
-        return math.prod((request.batch_size, *shape[1:]) if self._batching else shape)
+        return element_count((request.batch_size, *shape[1:]) if self._batching else shape)
 
     def _is_impossible(self, request: InferRequest, tensor: UndecodedTensor) -> bool:
         """Return whether two negative dimensions, whose product is positive, conceal each other in the size."""

@@ -10,13 +10,13 @@ Implements the generate extension as Triton's server does.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tornado.iostream import StreamClosedError
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
 from tritonnb.endpoints.http.handlers.metadata import error_body
@@ -156,7 +156,7 @@ def _write_output(tensor: Tensor) -> bytes:
 
 def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     """Choose the variable dimensions: the innermost takes the remaining elements, others are 1."""
-    fixed = math.prod(dim for dim in dims if dim != -1)
+    fixed = element_count([dim for dim in dims if dim != -1])
     left, remainder = divmod(count, fixed) if fixed else (0, count)
     shape = list(dims)
     for index in reversed(range(len(dims))):
