@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tritonnb.core.version import TRITON_CONTAINER, TRITON_VERSION
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 README = PAGES[0].read_text("utf-8")
@@ -45,8 +47,26 @@ def test_readme_links_stay_within_the_tree() -> None:
 def test_nothing_is_installed_from_an_index_before_the_first_release() -> None:
     assert re.findall(r"pip install \"?tritonnb.*", TODAY) == []
     assert "its name is not registered in any package index" in TODAY
+    pages = [
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").glob("[!d]*/*.md"),
+        *(ROOT / "notebooks").glob("*.ipynb"),
+        *(ROOT / "binder").iterdir(),
+    ]
+    installs = {
+        page.name: re.findall(r"pip\d? install [^`\n]*\btritonnb\b.*", page.read_text("utf-8")) for page in pages
+    }
+    assert {name: lines for name, lines in installs.items() if lines} == {}
     guides = " ".join((ROOT / "docs" / "how-to" / "index.md").read_text("utf-8").split())
     assert "the name is not registered in any package index yet" in guides
+
+
+def test_pages_name_the_release_of_triton_that_the_server_follows() -> None:
+    version = TRITON_VERSION.rpartition(".")[0]
+    for page in ("docs/how-to/move-to-triton.md", "docs/deviations.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text("utf-8")
+        assert set(re.findall(r"(?:tritonserver:|release )(\d\d\.\d\d)", text)) == {TRITON_CONTAINER}
+        assert set(re.findall(r"(\d\.\d+)\)? ?\(?,? ?(?:release|which this server)", text)) <= {version}
 
 
 def test_first_example_runs_and_does_not_wait_for_the_import_of_matplotlib() -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.lazy_import import LazyModule
 from tritonnb.cli.main import main
@@ -23,6 +25,7 @@ from tritonnb.scale.manifests import (
     dockerfile,
     kserve,
     kubernetes,
+    name_of,
     ray_service,
     serve_config,
     write_documents,
@@ -34,13 +37,35 @@ else:
     jsonschema = LazyModule("jsonschema")
 
 #: What the platforms document about the kinds that are written here; unknown fields are refused.
+KUBERNETES_APIS = {"v1", "apps/v1", "autoscaling/v2"}
 SCHEMAS = json.loads((Path(__file__).parent / "kinds.schema.json").read_text())
 
 
 def validate(manifest: dict[str, Any]) -> None:
-    """Check a manifest against the schema of its kind."""
+    """Check a manifest against the schema of its kind: Kubernetes' own, or what is documented of KServe and KubeRay."""
+    if manifest["apiVersion"] in KUBERNETES_APIS:
+        validate_with_kubernetes(manifest)
+    for pods in templates_of(manifest):  # KServe and KubeRay have pods, whose schema is Kubernetes' own
+        validate_with_kubernetes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": pods})
     reference = {"$ref": f"#/definitions/{manifest['kind']}"}
     jsonschema.validate(manifest, {**SCHEMAS, **reference}, cls=jsonschema.Draft7Validator)
+
+
+def templates_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    if manifest["kind"] == "RayService":
+        cluster = manifest["spec"]["rayClusterConfig"]
+        groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+        return [group["template"]["spec"] for group in groups]
+    return [{"containers": manifest["spec"]["containers"]}] if manifest["kind"] == "ServingRuntime" else []
+
+
+def validate_with_kubernetes(manifest: dict[str, Any]) -> None:
+    """Check a manifest against the schema of the API server, whose unknown fields it would refuse."""
+    try:
+        import kubernetes_validate
+    except ImportError:
+        return  # `test_schema_of_the_api_server_is_used` is skipped with a reason
+    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
 def workloads() -> Iterator[Workload]:
@@ -68,10 +93,21 @@ def test_kserve_manifests_are_valid(image: str) -> None:
 @pytest.mark.parametrize("claim", ["", "models"])
 def test_ray_service_is_valid_and_contains_the_configuration_of_serve(claim: str) -> None:
     config = serve_config("/models", "digits", replicas=3, models={"dense": {"replicas": 2}})
-    manifest = ray_service(config, "digits", claim)
+    manifest = ray_service(config, "digits", "registry.example/ray:1", claim)
     validate(manifest)
+    assert "initContainers" not in str(manifest)  # the image has all packages
     jsonschema.validate(config, {**SCHEMAS, "$ref": "#/definitions/ServeConfig"}, cls=jsonschema.Draft7Validator)
     assert "import_path: tritonnb.scale.ray:build" in manifest["spec"]["serveConfigV2"]
+
+
+def test_schema_of_the_api_server_is_used() -> None:
+    pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    deployment, service = kubernetes(Workload("pvc://models"))
+    deployment["spec"]["template"]["spec"]["containers"][0]["port"] = []
+    service["spec"]["ports"][0]["port"] = "http"
+    for manifest in (deployment, service):
+        with pytest.raises(Exception, match=r"'port' was unexpected|is not of type 'integer'"):
+            validate_with_kubernetes(manifest)
 
 
 def test_schema_rejects_an_invalid_manifest() -> None:
@@ -103,6 +139,31 @@ def test_sequence_proxy_hashes_the_header_onto_pods(ingress: str, expected: list
         (lambda: Workload("pvc://models", replicas=0), "replicas: expected at least 1, got 0"),
         (lambda: Workload("pvc://models", ingress="haproxy"), "ingress: expected one of envoy, nginx, got 'haproxy'"),
         (lambda: kserve(Workload("pvc://models", sequence_header="X")), "KServe's router has no consistent hash"),
+        (lambda: Workload("pvc://models", replicas=-2), "replicas: expected at least 1, got -2"),
+        (lambda: Workload("pvc://models", replicas=5, max_replicas=3), "max_replicas: expected at least 5, got 3"),
+        (lambda: Workload("pvc://models", max_replicas=-1), "max_replicas: expected at least 2, got -1"),
+        (lambda: Workload("pvc://models", gpus=-1), "gpus: expected at least 0, got -1"),
+        (lambda: Workload("pvc://models", cpus="two"), "cpus: expected a quantity such as 2 or 500m, got 'two'"),
+        (lambda: Workload("pvc://models", cpus="0"), "cpus: expected a quantity such as 2 or 500m, got '0'"),
+        (lambda: Workload("pvc://models", cpus="-1"), "cpus: expected a quantity"),
+        (lambda: Workload("pvc://models", memory="4 GB"), "memory: expected a quantity such as 4Gi, got '4 GB'"),
+        (lambda: Workload("pvc://models", image="a image"), "image: expected an image such as"),
+        (lambda: Workload("pvc://models", image=""), "image: expected an image such as"),
+        (lambda: Workload("pvc://models", sequence_header="a; b"), "sequence_header: expected letters, digits and '-'"),
+        (lambda: Workload("pvc://models", "n" * 60, sequence_header="X"), "at most 54 characters"),
+        (lambda: Workload("pvc:///models"), "expected a URI that pods can read"),
+        (lambda: Workload("s3://"), "expected a URI that pods can read"),
+        (lambda: Workload("pvc://My_Claim"), "claim of the model repository: expected a DNS label"),
+        (lambda: Workload("pvc://models/a/../../b"), "expected a path without '..'"),
+        (lambda: kserve(Workload("pvc://m", "n" * 60, image="a/b:1")), "at most 55 characters"),
+        (lambda: kubernetes(Workload("s3://bucket", image="a/b:1")), "which reads no buckets, got 's3://bucket'"),
+        (lambda: serve_config("/models", replicas=0), "replicas: expected at least 1, got 0"),
+        (lambda: ray_service(serve_config("/models"), "n", ""), "tritonnb export dockerfile --ray"),
+        (lambda: ray_service(serve_config("/models"), "N", "a:1"), "name: expected a DNS label"),
+        (lambda: ray_service(serve_config("/models"), "n" * 48, "a:1"), "at most 47 characters"),
+        (lambda: ray_service(serve_config("/models"), "n", "a:1", "A"), "claim: expected a DNS label"),
+        (lambda: ray_service(serve_config("models"), "n", "a:1", "a"), "expected an absolute path in the pods"),
+        (lambda: ray_service(serve_config("/models"), "n", "a:1", workers=0), "workers: expected at least 1, got 0"),
     ],
 )
 def test_export_without_a_result_is_an_error(make: Any, message: str) -> None:
@@ -111,12 +172,49 @@ def test_export_without_a_result_is_an_error(make: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["Digits_1", "a b; rm", "", "-a", "a-", "a.b", "a\n", "é", "1a", "a" * 64, "$name", "${name}", "a: b", "'"]
+)
+@pytest.mark.parametrize("target", ["kubernetes", "kserve", "ray"])
+def test_invalid_name_is_refused(target: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--kuberay", "--image=a:1"] if target == "ray" else []
+    repository = "/models" if target == "ray" else "pvc://models"
+    assert main(["export", target, f"--model-repository={repository}", f"--name={name}", *arguments]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("name: expected a DNS label (")
+    assert output.err.endswith(f", got '{name}'\n")
+
+
+@given(model=st.text(min_size=1, max_size=80))
+def test_every_model_has_a_valid_name(model: str) -> None:
+    Workload("pvc://models", name_of(model))
+
+
+@pytest.mark.parametrize("target", ["ray", "kuberay", "kubernetes", "kserve", "dockerfile", "ray image"])
+def test_unreleased_version_is_installed_from_no_index(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    common = [
+        "--model-repository=" + ("/models" if "ray" in target else "pvc://models"),
+        "--image=registry.example/a:1",
+    ]
+    arguments = {
+        "ray": ["ray", common[0]],
+        "kuberay": ["ray", "--kuberay", *common],
+        "dockerfile": ["dockerfile"],
+        "ray image": ["dockerfile", "--ray"],
+    }.get(target, [target, *common])
+    assert main(["export", *arguments]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert "pip install" not in line or "/tmp/tritonnb-*.whl" in line
+
+
+@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["ray", "--model-repository=/models", "--replicas=3"], "    model_repository: /models\n    replicas: 3\n"),
-        (["ray", "--model-repository=/models", "--kuberay", "--claim=models"], "kind: RayService"),
+        (["ray", "--model-repository=/models", "--kuberay", "--claim=models", "--image=a:1"], "kind: RayService"),
         (["kubernetes", "--model-repository=pvc://models"], "kind: Deployment"),
         (["kserve", "--model-repository=s3://bucket/models"], "storageUri: s3://bucket/models"),
+        (["dockerfile", "--ray"], "FROM rayproject/ray:"),
         (["dockerfile"], 'CMD ["tritonnb", "serve"'),
     ],
 )
@@ -132,6 +230,8 @@ def test_export_command_writes_files(arguments: list[str], expected: str, tmp_pa
 )
 def test_only_a_released_version_is_installed_from_an_index(version: str, installed: str) -> None:
     assert re.findall("^RUN pip install --no-cache-dir (.*) &&", dockerfile(version), re.MULTILINE) == [installed]
+    of_ray = installed.replace("onnxruntime", "ray,onnxruntime")
+    assert re.findall("^RUN pip install --no-cache-dir (.*)", dockerfile(version, ray=True), re.MULTILINE) == [of_ray]
     assert (f"COPY tritonnb-{version}-*.whl" in dockerfile(version)) == ("dev" in version)
 
 

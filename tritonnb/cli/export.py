@@ -6,6 +6,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.scale.manifests import (
     TRITON_IMAGE,
@@ -25,12 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ray = targets.add_parser("ray", help="a configuration of Ray Serve, or KubeRay's RayService with it")
     _add_common(ray, "its path on the nodes")
     ray.add_argument("--kuberay", action="store_true", help="write a RayService, with the configuration in it")
+    ray.add_argument("--image", default="", help="with --kuberay: of its pods, with Ray and tritonnb")
     ray.add_argument("--claim", default="", help="with --kuberay: the persistent volume claim of the repository")
     for target, help_text in (("kubernetes", "a Deployment and a Service"), ("kserve", "an InferenceService")):
         command = targets.add_parser(target, help=help_text)
         _add_common(command, "pvc://CLAIM/PATH, or a bucket: s3://, gs://, as://")
         _add_pods(command)
-    targets.add_parser("dockerfile", help="the Dockerfile of an image with this server")
+    image = targets.add_parser("dockerfile", help="the Dockerfile of an image with this server")
+    image.add_argument("--ray", action="store_true", help="for KubeRay, with Ray")
     for command in targets.choices.values():
         command.add_argument("-o", "--output", type=Path, help="a file (default: standard output)")
 
@@ -45,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     OSError
         If the file cannot be written.
     """
-    text = dockerfile() if options.target == "dockerfile" else write_documents(_documents(options))
+    text = dockerfile(ray=options.ray) if options.target == "dockerfile" else write_documents(_documents(options))
     if options.output is None:
         print(text, end="")
     else:
@@ -75,6 +78,10 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
 def _documents(options: argparse.Namespace) -> list[Json]:
     if options.target == "ray":
         config = serve_config(options.repository, options.name, replicas=options.replicas)
-        return [ray_service(config, options.name, options.claim, options.replicas)] if options.kuberay else [config]
+        if options.kuberay:
+            return [ray_service(config, options.name, options.image, options.claim, options.replicas)]
+        if options.image or options.claim:
+            raise InvalidArgumentError("--image and --claim: expected --kuberay, since Ray Serve's file has no pods")
+        return [config]
     workload = Workload(**{field.name: getattr(options, field.name) for field in fields(Workload)})
     return kubernetes(workload) if options.target == "kubernetes" else kserve(workload)

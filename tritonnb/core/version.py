@@ -4,9 +4,11 @@
 VERSION = "0.1.0.dev0"
 __version__ = VERSION
 
-#: The Triton release (container release 26.07) whose wire behaviour is implemented. The server metadata reports it,
-#: since clients derive from it what the server supports.
+#: The Triton release whose wire behaviour is implemented. The server metadata reports it, since clients derive from it
+#: what the server supports.
 TRITON_VERSION = "2.71.0"
+#: The same release, as NVIDIA's containers name it.
+TRITON_CONTAINER = "26.07"
 
 
 def installed_version(package: str) -> str:

@@ -18,17 +18,34 @@ from urllib.parse import urlsplit
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.json_types import Json
-from tritonnb.core.version import TRITON_VERSION, VERSION
+from tritonnb.core.version import TRITON_CONTAINER, TRITON_VERSION, VERSION
 
 #: Triton's image of the release whose behaviour this server has.
-TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
-#: Of Ray's own image, with Python and Ray at versions that `tritonnb.scale.ray` needs.
+TRITON_IMAGE = f"nvcr.io/nvidia/tritonserver:{TRITON_CONTAINER}-py3"
+#: Of Ray's own image, a version that `tritonnb.scale.ray` needs.
 RAY_VERSION = "2.60.0"
+#: The tag of an image has the version of Python: a wheel of this environment has to fit.
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 #: The path of a persistent volume with models, in a pod.
 MOUNT = "/models"
 #: The proxies that send requests with the same value of a header to the same pod, and their images.
 INGRESSES = {"envoy": "envoyproxy/envoy:v1.32.1", "nginx": "nginx:1.27"}
+#: Characters of a name of Kubernetes.
+MOST_NAME = 63
+#: The ending of the name of the proxy, which clients use.
+_AFFINITY = "-affinity"
+#: The ending of the name of KServe's runtime with another image than Triton's.
+_RUNTIME = "-runtime"
 _TEMPLATES = Path(__file__).parent / "templates"
+#: A service has the strictest rule (RFC 1035): other objects may begin with a digit.
+_NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUANTITY = re.compile(r"(?=.*[1-9])\d+(\.\d+)?([mkMGTPE]|[KMGTPE]i|e\d+)?")
+_HEADER = re.compile("[A-Za-z][-A-Za-z0-9]*")
+_IMAGE = re.compile(
+    r"([A-Za-z0-9][-A-Za-z0-9.]*(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
 #: Strings that YAML 1.1, which PyYAML writes, reads as strings, and YAML 1.2 or Go's reader as numbers or booleans.
 _AMBIGUOUS = re.compile(r"(?:[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|0o[0-7]+|[yYnN])\Z")
 
@@ -71,16 +88,29 @@ class Workload:
     ingress: str = "envoy"
 
     def __post_init__(self) -> None:
-        scheme = urlsplit(self.repository).scheme
-        if scheme not in ("pvc", "s3", "gs", "as"):
+        _check_name("name", self.name, MOST_NAME - (len(_AFFINITY) if self.sequence_header else 0))
+        uri = urlsplit(self.repository)
+        if uri.scheme not in ("pvc", "s3", "gs", "as") or not uri.netloc:
             raise InvalidArgumentError(
                 f"model repository: expected a URI that pods can read (pvc://CLAIM/PATH, s3://, gs://, as://), got "
                 f"'{self.repository}'; copy the directory to a volume or a bucket"
             )
+        if uri.scheme == "pvc":
+            _check_name("claim of the model repository", uri.netloc)
+            if ".." in uri.path.split("/"):  # Kubernetes refuses them: they would lead out of the volume
+                raise InvalidArgumentError(f"model repository: expected a path without '..', got '{self.repository}'")
         if self.ingress not in INGRESSES:
             raise InvalidArgumentError(f"ingress: expected one of {', '.join(INGRESSES)}, got '{self.ingress}'")
-        if self.replicas < 1:
-            raise InvalidArgumentError(f"replicas: expected at least 1, got {self.replicas}")
+        _check_count("replicas", self.replicas, 1)
+        if self.max_replicas:
+            _check_count("max_replicas", self.max_replicas, self.replicas)
+        _check_count("gpus", self.gpus, 0)
+        _check_text("cpus", self.cpus, _QUANTITY, "a quantity such as 2 or 500m")
+        _check_text("memory", self.memory, _QUANTITY, "a quantity such as 4Gi")
+        _check_text("image", self.image, _IMAGE, "an image such as registry.example/name:tag")
+        if self.sequence_header:
+            # It becomes a part of the configuration of the proxy.
+            _check_text("sequence_header", self.sequence_header, _HEADER, "letters, digits and '-'")
 
     @property
     def resources(self) -> Json:
@@ -97,12 +127,55 @@ class Workload:
         return (uri.netloc, uri.path.strip("/")) if uri.scheme == "pvc" else ("", "")
 
     @property
+    def runs_triton(self) -> bool:
+        """Return whether the image contains Triton, not this server."""
+        return "tritonserver" in self.image
+
+    @property
     def command(self) -> list[str]:
         """The command line of a replica."""
-        server = ["tritonserver"] if "tritonserver" in self.image else ["tritonnb", "serve", "--http-address=0.0.0.0"]
-        foreign = [] if "tritonserver" in self.image else ["--http-allow-foreign=true"]
+        server = ["tritonserver"] if self.runs_triton else ["tritonnb", "serve", "--http-address=0.0.0.0"]
+        foreign = [] if self.runs_triton else ["--http-allow-foreign=true"]
         repository = MOUNT if self.claim[0] else self.repository
         return [*server, f"--model-repository={repository}", *foreign, *self.arguments]
+
+
+def _check_name(what: str, name: str, most: int = MOST_NAME) -> None:
+    """Check a name of Kubernetes.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is invalid.
+    """
+    if not _NAME.fullmatch(name) or len(name) > most:
+        raise InvalidArgumentError(
+            f"{what}: expected a DNS label (RFC 1035 and 1123: lower-case letters, digits and '-', from a letter to a "
+            f"letter or digit, at most {most} characters), got '{name}'"
+        )
+
+
+def _check_count(what: str, count: int, least: int) -> None:
+    if count < least:
+        raise InvalidArgumentError(f"{what}: expected at least {least}, got {count}")
+
+
+def _check_text(what: str, text: str, pattern: re.Pattern[str], expected: str) -> None:
+    if not pattern.fullmatch(text):
+        raise InvalidArgumentError(f"{what}: expected {expected}, got '{text}'")
+
+
+def name_of(model: str) -> str:
+    """Return a name of Kubernetes for a model, which may have others.
+
+    Examples
+    --------
+    >>> name_of("Digits_1")
+    'digits-1'
+    """
+    words = re.findall("[a-z0-9]+", model.lower())
+    name = "-".join(words if words and words[0][0].isalpha() else ["model", *words])
+    return name[:MOST_NAME].rstrip("-")
 
 
 def kubernetes(workload: Workload) -> list[Json]:
@@ -116,8 +189,18 @@ def kubernetes(workload: Workload) -> list[Json]:
     -------
     list of dict
         Manifests, in the order in which to apply them.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the image contains this server, which reads no buckets, and the repository is one.
     """
     claim, path = workload.claim
+    if not claim and not workload.runs_triton:
+        raise InvalidArgumentError(
+            f"model repository: expected pvc://CLAIM/PATH for an image with tritonnb, which reads no buckets, got "
+            f"'{workload.repository}'"
+        )
     values: Json = {
         "name": workload.name,
         "replicas": workload.replicas,
@@ -150,7 +233,7 @@ def _proxy(workload: Workload) -> list[Json]:
     else:
         file, text = "nginx.conf", Template((_TEMPLATES / "nginx.conf").read_text("utf-8")).substitute(values)
     values = {
-        "name": f"{workload.name}-affinity",
+        "name": f"{workload.name}{_AFFINITY}",
         "image": INGRESSES[workload.ingress],
         "file": file,
         "mount_path": f"/etc/{workload.ingress}/{file}",
@@ -172,13 +255,15 @@ def kserve(workload: Workload) -> list[Json]:
     Raises
     ------
     InvalidArgumentError
-        If sequences are to be routed by a header: KServe's router has no consistent hash.
+        If sequences are to be routed by a header: KServe's router has no consistent hash. If the name of the runtime
+        would be too long.
     """
     if workload.sequence_header:
         raise InvalidArgumentError(
             "KServe's router has no consistent hash: export kubernetes with --sequence-header, or ray"
         )
     is_triton = workload.image == TRITON_IMAGE
+    _check_name("name", workload.name, MOST_NAME - (0 if is_triton else len(_RUNTIME)))
     values = {
         "name": workload.name,
         "repository": workload.repository,
@@ -187,7 +272,7 @@ def kserve(workload: Workload) -> list[Json]:
         "resources": workload.resources,
         "arguments": list(workload.arguments) or None,
         "runtime_version": TRITON_IMAGE.partition(":")[2] if is_triton else None,
-        "runtime": None if is_triton else f"{workload.name}-runtime",
+        "runtime": None if is_triton else f"{workload.name}{_RUNTIME}",
         "replicas": workload.replicas,
         "max_replicas": workload.max_replicas if workload.max_replicas > workload.replicas else None,
     }
@@ -211,16 +296,26 @@ def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) 
     -------
     dict
 
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no replica.
+
     Examples
     --------
     >>> serve_config("/models", replicas=3)["applications"][0]["args"]
     {'model_repository': '/models', 'replicas': 3}
     """
+    _check_count("replicas", options.get("replicas", 1), 1)
     arguments = {"model_repository": model_repository, **options}
     return _read_template("serve.yaml", {"name": name, "arguments": arguments})[0]
 
 
-def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: int = 2) -> Json:
+#: KubeRay adds to the name of a service.
+_MOST_RAY_NAME = 47
+
+
+def ray_service(config: Mapping[str, Any], name: str, image: str, claim: str = "", workers: int = 2) -> Json:
     """Return KubeRay's RayService with a configuration of Serve.
 
     Parameters
@@ -228,6 +323,8 @@ def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: 
     config : mapping
         Of `serve_config`.
     name : str
+    image : str
+        Contains Ray and this server: `dockerfile` with ``ray=True``.
     claim : str, optional
         A persistent volume claim, mounted at the path of the repository on every node.
     workers : int, optional
@@ -236,16 +333,33 @@ def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: 
     Returns
     -------
     dict
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a name, the image or the path of the volume is invalid.
     """
+    path = config["applications"][0]["args"]["model_repository"]
+    _check_name("name", name, _MOST_RAY_NAME)
+    if not image:
+        raise InvalidArgumentError(
+            "image: expected an image with Ray and tritonnb for the pods of KubeRay, got none; `tritonnb export "
+            "dockerfile --ray` writes its Dockerfile"
+        )
+    _check_text("image", image, _IMAGE, "an image such as registry.example/name:tag")
+    if claim:
+        _check_name("claim", claim)
+        if not path.startswith("/") or ":" in path or ".." in path.split("/"):
+            raise InvalidArgumentError(f"model repository: expected an absolute path in the pods, got '{path}'")
+    _check_count("workers", workers, 1)
     values = {
         "name": name,
         "config": write_documents([config]),
         "version": RAY_VERSION,
-        "image": f"rayproject/ray:{RAY_VERSION}-py312",
+        "image": image,
         "workers": workers,
-        "max_workers": max(workers, 1),
-        "mount": _mount(config["applications"][0]["args"]["model_repository"]) if claim else None,
-        "volume": _volume(claim) if claim else None,
+        "mounts": [_mount(path)] if claim else None,
+        "volumes": [_volume(claim)] if claim else None,
     }
     return _read_template("ray_service.yaml", values)[0]
 
@@ -262,23 +376,33 @@ def _volume(claim: str) -> Json:
 _USER = 1000
 
 
-def dockerfile(version: str = VERSION) -> str:
+def dockerfile(version: str = VERSION, *, ray: bool = False) -> str:
     """Return the Dockerfile of an image with this server, for ``--image``.
 
     Parameters
     ----------
     version : str, optional
-        A released version is installed from the package index, one in development from its wheel (``make wheel``).
+        A released version is installed from the package index, one in development from its wheel (``make wheel``),
+        since nobody owns its name there.
+    ray : bool, optional
+        An image for `ray_service`, from Ray's own.
     """
-    install = f'RUN pip install --no-cache-dir "tritonnb[onnxruntime]=={version}"'
+    extras = "ray,onnxruntime" if ray else "onnxruntime"
+    install = f'RUN pip install --no-cache-dir "tritonnb[{extras}]=={version}"'
     if ".dev" in version:
         install = f"""\
 # This version has not been released: its wheel (make wheel) has to be beside this file.
 COPY tritonnb-{version}-*.whl /tmp/
-RUN pip install --no-cache-dir "$(echo /tmp/tritonnb-*.whl)[onnxruntime]\""""
+RUN pip install --no-cache-dir "$(echo /tmp/tritonnb-*.whl)[{extras}]\""""
+    if ray:
+        return f"""\
+# Serves a model repository with tritonnb on Ray Serve.
+FROM rayproject/ray:{RAY_VERSION}-py{_PYTHON.replace(".", "")}
+{install}
+"""
     return f"""\
 # Serves a model repository with tritonnb, compatible with Triton {TRITON_VERSION}.
-FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim
+FROM python:{_PYTHON}-slim
 {install} && useradd --create-home --uid {_USER} server
 USER {_USER}
 EXPOSE 8000 8001 8002

@@ -8,7 +8,7 @@ from pathlib import Path
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.profile.export import export as export_model
 from tritonnb.recording.plan import Plan
-from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, serve_config, write_documents
+from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, name_of, serve_config, write_documents
 from tritonnb.server.model_handle import ModelHandle
 
 
@@ -30,8 +30,8 @@ def export(
     model : ModelHandle, optional
         The model, whose files are copied; by default only its *config.pbtxt* is written.
     model_repository : str, optional
-        Where pods find the repository: ``pvc://CLAIM/PATH``, ``s3://…``, ``gs://…`` or ``as://…``. Nodes of Ray find
-        that of a claim at */models*.
+        Where pods find the repository: ``pvc://CLAIM/PATH``, ``s3://…``, ``gs://…`` or ``as://…``. Nodes of Ray, which
+        run this server, need the directory at */models*.
 
     Returns
     -------
@@ -58,11 +58,10 @@ def export(
     m ['kubernetes.yaml', 'm', 'ray.yaml']
     """
     best, folder = plan.best, Path(directory).expanduser()
-    workload = Workload(model_repository, plan.model, best.replicas)
-    on_nodes = MOUNT if workload.claim[0] else model_repository
+    workload = Workload(model_repository, name_of(plan.model), best.replicas)
     texts = {
         "kubernetes.yaml": write_documents(kubernetes(workload)),
-        "ray.yaml": write_documents([serve_config(on_nodes, plan.model, replicas=best.replicas)]),
+        "ray.yaml": write_documents([serve_config(MOUNT, plan.model, replicas=best.replicas)]),
     }
     target = export_model(model or plan.model, best.config, folder)
     for name, text in texts.items():
