@@ -31,14 +31,17 @@ class Gate:
         self.finalized: list[str] = []
         self._begun: SimpleQueue[list[int]] = SimpleQueue()
         self._tickets = threading.Semaphore(0)
-        self._opened = threading.Event()
         if opened:
             self.open()
 
     def open(self) -> None:
         """From now on let everything through."""
-        self._opened.set()
         self._tickets.release(1000)
+
+    def shut(self) -> None:
+        """From now on block executions again."""
+        while self._tickets.acquire(blocking=False):
+            pass
 
     def let_through(self, count: int = 1) -> None:
         """Let executions finish."""

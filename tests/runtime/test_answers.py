@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.runtime.conftest import Driver
 from tests.runtime.gated import Gate, gated_config
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, UnavailableError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -97,4 +97,33 @@ def test_request_that_was_accepted_before_its_submission_failed_is_answered_once
     driver.background.run(driver.engine.model("m").wait_until_drained())
     assert [response.error and response.error.message for response in responses] == ["timer"]
     assert len(answered_twice) == 1
+    answered_twice.clear()
+
+
+def test_callback_that_raises_strands_no_request_of_its_batch(driver: Driver, answered_twice: list[str]) -> None:
+    gate, answers = Gate(), [Future[InferResponse]() for _ in range(3)]
+    driver.serve(gate)
+    driver.send(0)
+    gate.wait_begun()
+
+    def respond_to(index: int) -> Respond:
+        def respond(request: InferRequest, response: InferResponse) -> None:
+            answers[index].set_result(response)
+            if index == 0:
+                raise SystemExit("a callback")
+
+        return respond
+
+    def observe(request: InferRequest, response: InferResponse) -> None:
+        raise RuntimeError("an observer")
+
+    for index in range(3):
+        tensor = Tensor("X", INT32, np.full((1, 1), index, np.int32))
+        request = InferRequest("m", {"X": tensor}, respond_to(index))
+        request.wrap_response(observe)
+        driver.background.call(driver.submit, request)
+    gate.open()
+    assert [int(answer.result(30).outputs[0].array[0, 0]) for answer in answers] == [0, 1, 2]
+    assert driver.background.call(lambda: driver.engine.model("m").in_flight) == 0
+    assert ["observer" in text for text in answered_twice] == [True, False, True, True]
     answered_twice.clear()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.server.isolated import ISOLATED, ask, parameter, write
+from tritonnb.backends.isolation import codec
+from tritonnb.backends.isolation.instance import IsolatedInstance
 from tritonnb.core.errors import InternalError
+from tritonnb.core.messages import InferRequest
 from tritonnb.server.server import Server
 
 NOT_HEALTHY = "Stub process 'm_0' is not healthy."
@@ -36,6 +40,24 @@ class TritonPythonModel:
             file.write(str(child))
         os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_batch_that_cannot_be_encoded_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "m", ISOLATED)
+
+    def fail(request: InferRequest, packer: codec.Packer) -> None:
+        raise OverflowError("Integer value out of range")
+
+    with Server(tmp_path, port=0) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(codec, "encode_request", fail)
+            with pytest.raises(InternalError, match="OverflowError: Integer value out of range"):
+                ask(server["m"])
+        (instance,) = server.engine.model("m").instances
+        child = cast("IsolatedInstance", instance.backend_instance)._child
+        assert child is not None
+        assert child.model_calls.current is None
+        assert ask(server["m"]) == 0.0
 
 
 def test_child_exit_is_detected_even_if_a_grandchild_holds_its_sockets(tmp_path: Path) -> None:

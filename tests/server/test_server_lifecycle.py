@@ -211,11 +211,11 @@ server = tnb.Server(port=0, trace=tnb.TraceOptions(mode="opentelemetry"))
 def test_every_call_of_a_stopped_server_gets_a_clear_error() -> None:
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     model = server["add_sub"]
-    request = make_request(server.engine.model("add_sub").spec, -1, {"INPUT0": X, "INPUT1": X})
+    spec = server.engine.model("add_sub").spec
     server.stop()
     for _ in range(2):
         with pytest.raises(tnb.TritonError, match="the server has been stopped"):
-            infer(server.submitter, request)
+            infer(server.submitter, make_request(spec, -1, {"INPUT0": X, "INPUT1": X}))
     assert repr(server) == "<Server: stopped>"
     with pytest.raises(tnb.TritonError):
         model(INPUT0=X, INPUT1=X)

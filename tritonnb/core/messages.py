@@ -309,12 +309,18 @@ class InferRequest(Schedulable):
         return copy
 
     def answer(self, response: InferResponse) -> None:
-        """Pass a response to ``respond``; after the final one, a response is an error of the server, and is logged."""
+        """Pass a response to ``respond``; after the final one, a response is an error of the server, and is logged.
+
+        An exception of ``respond`` is logged: the callers of this method go on with other requests.
+        """
         if self.answered:
             logger.error("%r: expected no response after the final one, got %r", self, response, stack_info=True)
             return
         self.answered = response.final
-        self.respond(self, response)
+        try:
+            self.respond(self, response)
+        except BaseException:  # even SystemExit, which would end the server's event loop
+            logger.exception("%r: passing on %r failed", self, response)
 
     def wrap_response(self, observer: Respond) -> None:
         """Call ``observer(request, response)`` on the server's loop before each response is passed on.
@@ -332,7 +338,10 @@ class InferRequest(Schedulable):
         respond = self.respond
 
         def observe_and_respond(request: InferRequest, response: InferResponse) -> None:
-            observer(request, response)
+            try:
+                observer(request, response)
+            except BaseException:  # whoever waits for the response gets it all the same
+                logger.exception("%r: an observer of its responses failed", request)
             respond(request, response)
 
         self.respond = observe_and_respond

@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
-from tritonnb.core.errors import UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
@@ -139,10 +138,7 @@ class InProcessTarget:
             sequence_end=arrival.sequence_end,
         )
         request.respond = pending.respond
-        try:
-            self._server.submitter.submit(request)
-        except UnavailableError as error:
-            pending.on_complete(pending, time.monotonic_ns(), error.message)
+        self._server.submitter.submit(request)
 
     def cancel(self, pending: PendingRequest) -> None:
         """Cancel the request in the engine."""

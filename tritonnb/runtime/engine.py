@@ -148,14 +148,20 @@ class Engine:
         self._stopping = True
         if self._polling is not None:
             self._polling.cancel()
+        closing = asyncio.get_running_loop().create_task(self._repository.close())
+        reason = "the server was stopped"
         try:
-            await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
-        except TimeoutError:
+            await asyncio.wait([closing], timeout=self.options.exit_timeout)
+            if closing.done():
+                return await closing
+            reason += f" after {self.options.exit_timeout:g} s (exit_timeout)"
             raise ExitTimeoutError(
-                f"the server was stopped after {self.options.exit_timeout:g} s (exit_timeout) while it waited for "
-                f"{self.table.unfinished()}: the results of running executions are lost"
-            ) from None
+                f"{reason} while it waited for {self.table.unfinished()}: the results of running executions are lost"
+            )
         finally:
+            # Before the task is cancelled, which forgets the versions that it closes; also if this one is cancelled.
+            self.table.abandon(reason)
+            closing.cancel()
             self.tracer.close()
             if self.tracer.spans is not None:
                 await run_in_thread(self.tracer.spans.close)

@@ -32,6 +32,8 @@ T = TypeVar("T")
 REPORT_INTERVAL_S = 1.0
 #: Seconds after which a server that starts reports the models that it still loads.
 REPORT_LOADING_AFTER_S = 10.0
+#: Seconds after ``exit_timeout`` for sending the errors of the requests that the engine has abandoned.
+_ERRORS_S = 1.0
 #: Seconds that a recording waits at most for the batches in execution.
 _LONGEST_WAIT_S = 1.0
 #: The positions of what `BatchSent` and `BatchExecuted` have in common.
@@ -305,7 +307,7 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
         # The engine answers the accepted requests while the endpoints wait for the responses to be sent.
         timeout = engine.options.exit_timeout
         try:
-            await asyncio.gather(engine.stop(), endpoints.stop_inference(timeout))
+            await asyncio.gather(engine.stop(), endpoints.stop_inference(timeout + _ERRORS_S))
         finally:
             await endpoints.stop(timeout)
 

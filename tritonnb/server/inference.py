@@ -13,7 +13,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,39 +36,43 @@ class Submitter:
         self._engine = engine
         self._background = background
         self._loop = background.loop
-        self._pending: deque[InferRequest] = deque()
+        #: Requests, and the instances whose models wait for their responses.
+        self._pending: deque[tuple[InferRequest, Instance | None]] = deque()
         self._is_wake_scheduled = False
+        background.on_closed = self._refuse_pending
 
     def submit(self, request: InferRequest) -> None:
         """Submit a request; every outcome, including a refusal, is passed to ``request.respond``.
 
         Raises
         ------
-        UnavailableError
-            If the server has been stopped.
         UnsupportedError
             If a model calls another one while the event loop executes it.
         """
-        caller = instance_that_waits()
-        if caller is not None:  # a model calls another one
-            self._call(self._submit_now, request, caller)
-            return
-        self._pending.append(request)
+        self._pending.append((request, instance_that_waits()))
         # `_submit_pending` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
         if not self._is_wake_scheduled:
             try:
                 self._is_wake_scheduled = True
-                self._call(self._submit_pending)
-            except BaseException:  # the server has been stopped, or an interrupt
-                self._is_wake_scheduled = False
+                self._wake()
+            except BaseException:  # an interrupt: threads that found the flag raised rely on this one
+                self._wake()
                 raise
 
-    def _call(self, function: Callable[..., None], *args: Any) -> None:
+    def _wake(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(function, *args)
+            self._loop.call_soon_threadsafe(self._submit_pending)
         except RuntimeError:  # the loop is closed
-            raise UnavailableError(self._background.stopped_text) from None
+            self._refuse_pending()
+
+    def _refuse_pending(self) -> None:
+        """Answer the requests that the closed loop has not taken, of all threads; called on any thread."""
+        self._is_wake_scheduled = False
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            while True:
+                request, _ = self._pending.popleft()
+                request.answer(InferResponse(error=UnavailableError(self._background.stopped_text)))
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request; called on any thread."""
@@ -80,9 +83,9 @@ class Submitter:
         self._is_wake_scheduled = False
         pending = self._pending
         while pending:
-            self._submit_now(pending.popleft(), None)
+            self._submit_now(*pending.popleft())
 
-    def _submit_now(self, request: InferRequest, caller: Instance | None = None) -> None:
+    def _submit_now(self, request: InferRequest, caller: Instance | None) -> None:
         try:
             served = self._engine.model(request.model_name, request.model_version)
             if caller is not None:
@@ -109,9 +112,9 @@ class Waker:
         if not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             loop = self._loop()
-            # The caller's loop may be closed; then no task waits.
-            if loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(self._finish)
+            if loop is not None:
+                with contextlib.suppress(RuntimeError):  # the caller's loop is closed; then no task waits
+                    loop.call_soon_threadsafe(self._finish)
 
     def _finish(self) -> None:
         self._is_wake_scheduled = False

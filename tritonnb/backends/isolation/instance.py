@@ -205,7 +205,7 @@ class IsolatedInstance(BackendModelInstance):
             requests = [codec.encode_request(request, packer) for request in execution.requests]
             command = ["execute", execution.number, execution.size, requests]
             message = child.run(command, packer, self._inputs, self._timeout_s)
-        except TritonError:
+        except BaseException:  # such as OverflowError, of a parameter that no message can contain
             child.model_calls.current = None
             raise
         responses, rescheduled, updates, senders, times, reported, keeps_inputs, error = message.header[1:]

@@ -47,10 +47,13 @@ class BackgroundLoop:
     loop : asyncio.AbstractEventLoop
     stopped_text : str
         The message of the error that calls after `stop` raise.
+    on_closed : callable
+        Called on the loop's thread once the loop is closed: nothing that was passed to it later will run.
     """
 
     def __init__(self, name: str = "tritonnb") -> None:
         self.stopped_text = STOPPED
+        self.on_closed: Callable[[], None] = lambda: None
         self.loop = new_event_loop()
         self._stopping = threading.Lock()
         self._stopped = False
@@ -132,8 +135,11 @@ class BackgroundLoop:
             with self._stopping:
                 self._stopped = True
             # Callers whose function has not run yet get an error instead of waiting forever.
-            self.loop.run_until_complete(_finish())
-            self.loop.close()
+            try:
+                self.loop.run_until_complete(_finish())
+            finally:
+                self.loop.close()
+                self.on_closed()
 
 
 def wait(finished: SimpleQueue[None]) -> None:

@@ -79,7 +79,7 @@ class EnsembleDriver:
         execution = _EnsembleExecution(
             request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models()
         )
-        served.pin()
+        served.accept(request)
         self._executions[request] = execution
         sequence = SequenceFlags.from_request(request)
         rows = request.batch_size if served.spec.max_batch_size > 0 else 0

@@ -153,7 +153,7 @@ class SchedulerDriver:
         except TritonError as error:
             served.emit(request_refused(request, self._name, self._version, error, "", now))
             raise
-        served.pin()
+        served.accept(request)
         self._carry_out(decisions, now)
 
     def cancel(self, request: InferRequest) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import CacheHit, CacheMiss, Event, RequestRefused
 from tritonnb.core.json_types import ModelMetadata, TensorMetadata
 from tritonnb.core.messages import InferRequest, InferResponse, RequestHandler, RequestTrace, Respond
@@ -89,8 +89,6 @@ class ServedModel:
     stream : EventStream
     uses_cache : bool
         Whether responses are cached.
-    in_flight : int
-        The number of accepted requests without a final response.
     """
 
     def __init__(
@@ -118,7 +116,9 @@ class ServedModel:
         self._validator = RequestValidator(self.spec)
         self._cache = cache if context.config.response_cache.enable else None
         self.uses_cache = self._cache is not None
-        self.in_flight = 0
+        #: The accepted requests without a final response. A set, so that they can be answered when the server stops.
+        self._accepted: set[InferRequest] = set()
+        self._pins = 0
         self._drained: asyncio.Future[None] | None = None
 
     # --- queries ------------------------------------------------------------------------------
@@ -214,9 +214,19 @@ class ServedModel:
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
         """Pass a response on; after the final one the request is no longer in flight."""
+        if request not in self._accepted:  # the model answers after the server has given up, see `abandon`
+            return
+        if response.final:
+            self._accepted.discard(request)
         request.answer(response)
         if response.final:
-            self.unpin()
+            self._notice_drained()
+
+    def abandon(self, reason: str) -> None:
+        """Answer every request in flight with an error, although its model still runs: the server ends."""
+        for request in list(self._accepted):
+            error = UnavailableError(f"{reason} before model '{self.name}' answered the request")
+            self.respond(request, InferResponse(error=error))
 
     def emit(self, event: Event) -> None:
         """Count an event in the statistics, and append it to the event stream."""
@@ -225,13 +235,28 @@ class ServedModel:
 
     # --- requests in flight -------------------------------------------------------------------
 
+    @property
+    def in_flight(self) -> int:
+        """The number of accepted requests without a final response, and of requests to ensembles that need the model.
+
+        The model is not closed before it is 0.
+        """
+        return len(self._accepted) + self._pins
+
+    def accept(self, request: InferRequest) -> None:
+        """Count a request as in flight until `respond` passes on its final response."""
+        self._accepted.add(request)
+
     def pin(self) -> None:
-        """Count a request as in flight until `unpin`: the model is not closed before that."""
-        self.in_flight += 1
+        """Keep the model for a request to an ensemble until `unpin`."""
+        self._pins += 1
 
     def unpin(self) -> None:
-        """Count one request in flight less; the counterpart of `pin`."""
-        self.in_flight -= 1
+        """Release the model; the counterpart of `pin`."""
+        self._pins -= 1
+        self._notice_drained()
+
+    def _notice_drained(self) -> None:
         if self._drained is not None and not self.in_flight and not self._drained.done():
             self._drained.set_result(None)
 

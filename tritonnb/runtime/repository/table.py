@@ -313,6 +313,11 @@ class ModelTable:
         """Wait until every version that was unloaded or replaced is closed."""
         await asyncio.gather(*self.closing)
 
+    def abandon(self, reason: str) -> None:
+        """Answer every request in flight with an error that begins with a reason: the server ends."""
+        for version in [*self.served(), *self.closing.values()]:
+            version.abandon(reason)
+
     def unfinished(self) -> str:
         """Describe the models that have requests in flight or are being unloaded; empty if there are none."""
         counts: Counter[str] = Counter()
