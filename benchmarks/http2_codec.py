@@ -24,6 +24,7 @@ import h2.events
 import h2.settings
 from hpack import Encoder
 
+from tritonnb.endpoints.back_pressure import SlowReaders, Turns
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.framing import (
     DATA,
@@ -94,6 +95,12 @@ class _Transport:
     def is_closing(self) -> bool:
         return False
 
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
 
 class _Echo:
     """A call that sends its message back when it is complete."""
@@ -122,12 +129,16 @@ class _Echo:
     def drained(self) -> None:
         pass
 
+    def start(self) -> None:
+        raise AssertionError("no call waits")
+
 
 class _Server:
     def __init__(self) -> None:
         self.connections: set[Http2Connection] = set()
         self.stopping = False
-        self.busy_poller = BusyPoller(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self.busy_poller, self.turns, self.slow_readers = BusyPoller(loop), Turns(loop), SlowReaders(loop, 1 << 30)
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> Call:
         assert headers[":method"] == "POST"
@@ -141,6 +152,8 @@ def ours(hello: bytes, reads: Sequence[bytes]) -> int:
     connection.data_received(hello)
     for data in reads:
         connection.data_received(data)
+        while connection._has_frames:
+            connection.take_turn()
     assert not connection.calls
     return transport.written
 

@@ -9,7 +9,6 @@ from typing import cast
 
 from tornado import httputil
 
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport import connection
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.server import HttpServer
@@ -50,10 +49,7 @@ class Server(HttpServer):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(self._start_request, max_body_size=1000)
-        self.loop = loop
-        self.written = loop.create_future()
-        self.written.set_result(None)
-        self.busy_poller = BusyPoller(loop)
+        self.run_on(loop)
         self.hold = False
         self.messages: list[Message] = []
 
@@ -112,6 +108,9 @@ class Wire:
     def resume_reading(self) -> None:
         self.reading = True
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 class Peer:
     """A connection with both its ends; to its own server unless one is given."""
@@ -129,6 +128,13 @@ class Peer:
     def feed(self, *parts: bytes) -> None:
         for part in parts:
             self.connection.data_received(part)
+            self.pass_turns()
+
+    def pass_turns(self) -> None:
+        """Run the loop until the connection has done what it can; a slow machine needs several turns."""
+        while self.connection._waits:
+            self.server.loop.call_soon(self.server.loop.stop)
+            self.server.loop.run_forever()
 
 
 class Loop(asyncio.SelectorEventLoop):

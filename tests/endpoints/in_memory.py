@@ -12,7 +12,6 @@ from tests.endpoints.served import Echo, OneModel
 from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.caches import BoundedCache
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -144,8 +143,7 @@ class Endpoints:
         self._http.start_request = endpoint.start_request
         self._http.max_body_size = http.max_body_size
         self._grpc = Http2Server(rpcs, grpc)
-        self._grpc.loop = loop
-        self._grpc.busy_poller = BusyPoller(loop)
+        self._grpc.run_on(loop)
         if not caches:
             self._http.heads = HeadCache(limit=0)
             shared_memory = self.models.shared_memory

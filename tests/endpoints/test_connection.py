@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.endpoints.http1_peer import ANSWER, Loop, Peer
+from tests.endpoints.http1_peer import ANSWER, Loop, Peer, Server
 
 REQUEST = b"POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = b"POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
@@ -67,13 +67,69 @@ def test_responses_are_sent_in_the_order_of_the_requests(order: list[int]) -> No
 
 
 def test_reading_is_paused_while_many_requests_wait(peer: Peer) -> None:
+    peer.feed(REQUEST)
     peer.server.hold = True
     peer.feed(REQUEST * 31)
     assert peer.wire.reading
-    peer.feed(REQUEST)
+    peer.feed(REQUEST * 100)
     assert not peer.wire.reading
-    peer.messages[0].answer()
+    assert len(peer.messages) == 33  # the others are not started
+    for message in peer.messages[1:]:
+        message.answer()
+    peer.pass_turns()
+    assert len(peer.messages) == 65
+    peer.server.hold = False
+    for message in peer.messages[33:]:
+        message.answer()
+    peer.pass_turns()
     assert peer.wire.reading
+    assert peer.wire.sent == ANSWER * 132
+
+
+def test_few_requests_are_started_before_the_size_of_a_response_is_known(peer: Peer) -> None:
+    peer.server.hold = True
+    peer.feed(REQUEST * 40)
+    assert (len(peer.messages), peer.wire.reading) == (4, False)
+    peer.messages[0].answer()
+    peer.pass_turns()
+    assert len(peer.messages) == 33
+
+
+def test_large_responses_leave_room_for_fewer_requests(peer: Peer) -> None:
+    peer.feed(REQUEST)
+    peer.server.hold = True
+    peer.connection._largest = 20 << 20
+    peer.feed(REQUEST * 10)
+    assert len(peer.messages) == 1 + 3  # of 20 MiB each, and 64 MiB are allowed
+
+
+def test_connections_share_the_room_for_pipelined_requests(loop: Loop) -> None:
+    server = Server(loop)
+    peers = [Peer(loop, server) for _ in range(2048)]
+    server.hold = True
+    peers[0].feed(REQUEST * 10)
+    assert len(server.messages) == 2
+    server.connections.update({Peer(loop, server).connection for _ in range(10_000)})
+    peers[1].feed(REQUEST * 10)
+    assert len(server.messages) == 3
+
+
+def test_nothing_is_started_for_a_client_that_does_not_read(peer: Peer) -> None:
+    peer.feed(REQUEST)
+    peer.connection.pause_writing()
+    peer.feed(REQUEST * 10)
+    assert len(peer.messages) == 1
+    peer.connection.resume_writing()
+    peer.pass_turns()
+    assert peer.wire.sent == ANSWER * 11
+
+
+def test_rest_of_a_body_is_read_although_other_requests_wait(peer: Peer) -> None:
+    peer.feed(REQUEST)
+    peer.server.hold = True
+    peer.feed(REQUEST * 31 + REQUEST[:-2])
+    peer.feed(REQUEST[-2:])
+    assert [message.body for message in peer.messages] == [b"abc"] * 33
 
 
 def test_reading_is_paused_while_the_client_does_not_read(peer: Peer) -> None:

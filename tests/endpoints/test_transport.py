@@ -249,12 +249,17 @@ def peer() -> Any:
     loop.close()
 
 
-@pytest.mark.parametrize("rest", [UNKNOWN, b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["method", "nonsense", "body"])
+@pytest.mark.parametrize("rest", [b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["nonsense", "body"])
 def test_malformed_bytes_after_an_answered_request_do_not_repeat_it(peer: Peer, rest: bytes) -> None:
     peer.feed(REQUEST + rest)
     assert [message.line.method for message in peer.messages] == ["POST"]
     assert peer.wire.sent == ANSWER
     assert peer.wire.state == "closed"
+
+
+def test_unknown_method_after_a_request_is_refused_by_the_route(peer: Peer) -> None:
+    peer.feed(REQUEST + UNKNOWN)
+    assert [message.line.method for message in peer.messages] == ["POST", "OPTIONS"]
 
 
 def test_long_bodies_between_two_heads_are_not_counted_as_head(peer: Peer) -> None:

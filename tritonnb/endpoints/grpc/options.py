@@ -45,6 +45,9 @@ class GrpcOptions:
         Calls to the RPCs of this protocol must have this metadata.
     reuse_port : bool
         ``--reuse-grpc-port``: share the port with other servers that set this option.
+    max_unread_size : int
+        Bytes of responses that clients have not read, in all: beyond it, connections that read nothing for 5 s are
+        closed. 1 GiB by default; not a flag of tritonserver. grpcio's transport ignores it.
     transport : str
         ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option needs grpcio (TLS, keep-alive, age of
         connections), with which ``"fast"`` is an error. Not a flag of tritonserver.
@@ -75,6 +78,7 @@ class GrpcOptions:
     header_forward_pattern: str = ""
     restricted_protocol: tuple[tuple[str, str, str], ...] = ()
     reuse_port: bool = False
+    max_unread_size: int = 1 << 30
     transport: str = "auto"
 
     def channel_arguments(self) -> list[tuple[str, int]]:

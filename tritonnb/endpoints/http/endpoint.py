@@ -78,7 +78,12 @@ class HttpEndpoint(Endpoint):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
-        transport = HttpServer(self.start_request, max_body_size=options.max_body_size, reuse_port=options.reuse_port)
+        transport = HttpServer(
+            self.start_request,
+            max_body_size=options.max_body_size,
+            reuse_port=options.reuse_port,
+            max_unread_size=options.max_unread_size,
+        )
         super().__init__(host, transport)
         self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)

@@ -19,6 +19,9 @@ class HttpOptions:
         raw binary request, and for decompressed data. 64 MiB by default, as on Triton.
     max_body_size : int
         The limit for a whole request body, as sent and after it is decompressed, in bytes. 2 GiB by default.
+    max_unread_size : int
+        Bytes of responses that clients have not read, in all: beyond it, connections that read nothing for 5 s are
+        closed. 1 GiB by default.
     allow_foreign : bool
         Accept any ``Host`` and ``Origin`` header.
     allowed_hosts : tuple of str
@@ -41,6 +44,7 @@ class HttpOptions:
 
     max_input_size: int = 67_108_864
     max_body_size: int = (1 << 31) - 1
+    max_unread_size: int = 1 << 30
     allow_foreign: bool = False
     allowed_hosts: tuple[str, ...] = ()
     transport: str = "auto"

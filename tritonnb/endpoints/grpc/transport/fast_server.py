@@ -18,6 +18,7 @@ from urllib.parse import quote_from_bytes
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.back_pressure import SlowReaders, Turns
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.compression import compress
 from tritonnb.endpoints.endpoint import close_connections, listen
@@ -56,6 +57,7 @@ class Http2Server:
         self.connections: set[Http2Connection] = set()
         self.stopping = False
         self._reuse_port = options.reuse_port
+        self._max_unread_size = options.max_unread_size
         self.compress = options.infer_response_compression_level != "none"
 
     async def start(self, host: str, port: int) -> int:
@@ -66,10 +68,16 @@ class Http2Server:
         OSError
             If the port is taken.
         """
-        self.loop = asyncio.get_running_loop()
-        self.busy_poller = BusyPoller(self.loop)
+        self.run_on(asyncio.get_running_loop())
         self._server, port = await listen(lambda: Http2Connection(self), host, port, reuse_port=self._reuse_port)
         return port
+
+    def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Prepare for connections on a loop."""
+        self.loop = loop
+        self.busy_poller = BusyPoller(loop)
+        self.turns = Turns(loop)
+        self.slow_readers = SlowReaders(loop, self._max_unread_size)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
@@ -104,6 +112,7 @@ class _Call:
         self._headers = headers
         self._name = name  # of the RPC; empty if there is none at the path
         self._buffer = bytearray()
+        self._message: Serialized = b""  # the request of a call that waits until there is room for it
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._begun = False
@@ -167,6 +176,7 @@ class _Call:
         """Called when the client has cancelled the call or disconnected."""
         self._over = True
         self._buffer.clear()
+        self._message = b""
         if self._task is not None:
             self._task.cancel()
         if self._deadline is not None:
@@ -189,9 +199,21 @@ class _Call:
             if compressed:
                 message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
             self._begun = True
-            self._run(message)
+            if self._streaming or self._connection.may_start(self):
+                self._run(message)
+            else:
+                self._message = message
         except zlib.error:
             self._abort(INTERNAL, "Exception deserializing request!")
+        except Exception as error:
+            self._fail(as_triton_error(error))
+            self.cancelled()
+
+    def start(self) -> None:
+        """Called when there is room for the call, which has waited for it."""
+        message, self._message = self._message, b""
+        try:
+            self._run(message)
         except Exception as error:
             self._fail(as_triton_error(error))
             self.cancelled()

@@ -11,13 +11,14 @@ import re
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Protocol
 
 from hpack import Decoder
 from hpack.hpack import encode_integer
 
+from tritonnb.endpoints.back_pressure import MAX_UNREAD, Reader, SlowReaders
 from tritonnb.endpoints.caches import BoundedCache
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -36,6 +37,8 @@ _CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer
 LARGEST_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_LIMIT = 16_384
+#: Calls of a connection that may run however much its client has not read.
+_ALWAYS_RUNNING = 4
 #: Parts of a message that are larger are sent from where they are, smaller ones are joined.
 _LARGE_PART = 4096
 
@@ -79,6 +82,9 @@ class Call(Protocol):
 
     def drained(self) -> None:
         """Called when everything that waited for the window has been sent."""
+
+    def start(self) -> None:
+        """Called when there is room for the call, which has waited for it."""
 
 
 class ProtocolViolationError(Exception):
@@ -214,9 +220,17 @@ class Sender:
     transport : asyncio.Transport
     calls : dict of int to Call
         The calls in progress, by stream; a call is removed with its last frame.
+    wake : callable
+        Called when there may be room for calls that wait.
 
     Attributes
     ----------
+    unread : int
+        Bytes that wait for the client's windows.
+    running : set of int
+        The streams of the calls that were started, except those of streaming calls.
+    waiting : dict of int to Call
+        Calls that are not started yet, by stream.
     initial_window : int
         Bytes that the client accepts on a new stream.
     frame_limit : int
@@ -225,7 +239,20 @@ class Sender:
         Whether the client is too slow to read.
     """
 
-    def __init__(self, transport: asyncio.Transport, calls: dict[int, Call]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        calls: dict[int, Call],
+        wake: Callable[[], None],
+        slow_readers: SlowReaders,
+        reader: Reader,
+    ) -> None:
+        self.unread = 0
+        self.running: set[int] = set()
+        self.waiting: dict[int, Call] = {}
+        self._wake = wake
+        self._slow_readers = slow_readers
+        self._reader = reader
         self.initial_window = DEFAULT_WINDOW
         self.frame_limit = DEFAULT_FRAME_LIMIT
         self.paused = False
@@ -263,6 +290,9 @@ class Sender:
             return
         if parts:
             self._transport.write(parts[0])
+        self.unread += size
+        if size:
+            self._slow_readers.add(self._reader)
         for is_large, group in groupby(body, lambda part: len(part) > _LARGE_PART):
             pieces = list(group)
             call.outgoing.extend(map(memoryview, pieces if is_large else [b"".join(pieces)]))
@@ -277,6 +307,7 @@ class Sender:
             size = min(len(waiting), self.frame_limit, self._window, call.window)
             self._window -= size
             call.window -= size
+            self.unread -= size
             parts += (frame_head(size, DATA, 0, call.stream), waiting[:size])
             if size == len(waiting):
                 call.outgoing.popleft()
@@ -289,6 +320,10 @@ class Sender:
             parts += self._last(call, call.trailers)
         if parts:
             self._transport.writelines(parts)
+        if not self.unread and not self.paused:
+            self._slow_readers.discard(self._reader)
+        if self.waiting:
+            self._wake()
         if not call.outgoing and call.trailers is None:
             call.drained()
 
@@ -328,13 +363,35 @@ class Sender:
         while self._starved and self._window > 0 and not self.paused:
             self.pump(self._starved.pop(next(iter(self._starved))))
 
-    def forget(self, stream: int) -> None:
+    def forget(self, call: Call) -> None:
         """Drop a call that was reset."""
-        self._starved.pop(stream, None)
+        self._starved.pop(call.stream, None)
+        self._end(call.stream)
+        self.unread -= sum(map(len, call.outgoing))
+        call.outgoing.clear()
+
+    def has_room(self, most: int) -> bool:
+        """Return whether one more call may be started.
+
+        Parameters
+        ----------
+        most : int
+            The number of calls that may be running.
+        """
+        # A client may wait for a call before it reads the responses of a stream, so that a few calls always have room.
+        return not self.paused and len(self.running) < (most if self.unread <= MAX_UNREAD else _ALWAYS_RUNNING)
+
+    def _end(self, stream: int) -> None:
+        """Make room for another call."""
+        self.running.discard(stream)
+        self.waiting.pop(stream, None)
+        if self.waiting:
+            self._wake()
 
     def _last(self, call: Call, trailers: bytes) -> list[bytes]:
         """Return the frames that end a stream; a client that has not ended its side is asked to stop sending."""
         del self._calls[call.stream]
+        self._end(call.stream)
         limit = self.frame_limit
         pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]
         flags = END_STREAM | (0 if len(pieces) > 1 else END_HEADERS)

@@ -2,18 +2,21 @@
 
 An `Http2Connection` splits the incoming bytes into frames and makes a `Call` for each stream that a client opens; its
 `Sender` sends the responses. If a client violates the protocol, the call ends, or the connection if RFC 9113 requires
-it or the client floods it with frames without effect. The server stops reading from a client that does not read.
+it or the client floods it with frames without effect. The server stops reading from a client that does not read,
+handles frames in turns, and starts calls while the connection has room.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
 from typing import Protocol, cast
 
 from hpack import HPACKError
 
+from tritonnb.endpoints.back_pressure import TURN, SlowReaders, Turns, share
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
@@ -62,8 +65,11 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME_LIMIT, _REPLENISH_AFTER = 1 << 20, 1 << 24
 #: The limits of a header block: bytes, and CONTINUATION frames.
 _MAX_HEADER_BYTES, _MAX_CONTINUATIONS = 1 << 16, 64
-#: The limit of calls in progress on one connection.
-_MAX_CALLS = 4096
+#: The limits of calls in progress on one connection, and of those that are started: of all connections of an endpoint
+#: together, and of one if there are many.
+_MAX_CALLS, _ALL_STARTED, _LEAST_STARTED = 4096, 16_384, 64
+#: Frames that are handled between two looks at the clock.
+_FRAMES = 8
 #: Frames that a client may send in a second: SETTINGS, each of which costs time for every call in progress, and
 #: RST_STREAM, PING and PRIORITY, which cost time and do nothing.
 _MAX_SETTINGS_PER_SECOND, _MAX_CONTROLS_PER_SECOND = 100, 10_000
@@ -77,6 +83,8 @@ class ConnectionServer(Protocol):
     connections: set[Http2Connection]
     stopping: bool
     busy_poller: BusyPoller
+    turns: Turns
+    slow_readers: SlowReaders
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> Call:
         """Make the call of a new stream."""
@@ -92,6 +100,11 @@ class Http2Connection:
         self._busy_poller = server.busy_poller
         self._transport: asyncio.Transport
         self._buffer = bytearray()
+        self._turns = server.turns
+        self._slow_readers = server.slow_readers
+        self._waits = False  # True: its turn will come
+        self._has_frames = False  # whether the buffer has frames that are not handled yet
+        self._reading = True  # False: the transport's reading is paused
         self._missing = self._data_flags = self._data_stream = 0  # of a DATA frame that is passed on in parts
         self._in_preface = True
         self._blocks = HeaderBlocks()
@@ -119,7 +132,7 @@ class Http2Connection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called when a client has connected."""
         self._transport = cast(asyncio.Transport, transport)
-        self._sender = Sender(self._transport, self.calls)
+        self._sender = Sender(self._transport, self.calls, self._await_turn, self._slow_readers, self)
         self.send = self._sender.send
         self._connections.add(self)
         settings = struct.pack(
@@ -133,6 +146,9 @@ class Http2Connection:
         """Cancel the calls of a client that has disconnected."""
         self._handshake.cancel()
         self._connections.discard(self)
+        self._slow_readers.discard(self)
+        self._has_frames = False
+        self._sender.waiting.clear()
         for call in list(self.calls.values()):
             call.cancelled()
         self.calls.clear()
@@ -143,20 +159,83 @@ class Http2Connection:
     def pause_writing(self) -> None:
         """Stop reading from a client that reads too slowly, until it catches up."""
         self._sender.paused = True
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._slow_readers.add(self)
+        self._update_reading()
 
     def resume_writing(self) -> None:
         """Resume reading: the client has caught up."""
         self._sender.paused = False
+        if not self._sender.unread:
+            self._slow_readers.discard(self)
         if not self._transport.is_closing():
-            self._transport.resume_reading()
             self._sender.resume()
+            self._await_turn()
+            self._update_reading()
+
+    def _update_reading(self) -> None:
+        may_read = not (self._sender.paused or self._has_frames)
+        if may_read != self._reading and not self._transport.is_closing():
+            self._reading = may_read
+            if may_read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not read (`SlowReaders`)."""
+        return self._sender.unread + self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close the connection at once (`SlowReaders`)."""
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Called when bytes have arrived."""
         if len(self._connections) == 1:  # with a single client, its next message is probably near
             self._busy_poller.extend()
+        if self._has_frames:  # a transport that is paused may still pass on what it has read
+            self._buffer += data
+        else:
+            self._handle(data)
+
+    def _await_turn(self) -> None:
+        if not self._waits and (self._has_frames or self._sender.waiting) and not self._transport.is_closing():
+            self._waits = True
+            self._turns.add(self)
+
+    def take_turn(self) -> None:
+        """Start calls that wait, and handle frames that have arrived (`Turns`)."""
+        self._waits = False
+        if self._transport.is_closing():
+            return
+        waiting = self._sender.waiting
+        end = time.monotonic() + TURN
+        while waiting and self._has_room() and time.monotonic() < end:
+            call = waiting.pop(next(iter(waiting)))
+            self._sender.running.add(call.stream)
+            call.start()
+        if self._has_room():
+            self._await_turn()
+        if self._has_frames and not self._sender.paused:
+            self._has_frames = False
+            self._handle(b"")
+        self._update_reading()
+
+    def may_start(self, call: Call) -> bool:
+        """Return whether a call may be started; if not, it waits until there is room for it."""
+        may_start = self._has_room()
+        if may_start:
+            self._sender.running.add(call.stream)
+        else:
+            self._sender.waiting[call.stream] = call
+        return may_start
+
+    def _has_room(self) -> bool:
+        return self._sender.has_room(share(_ALL_STARTED, len(self._connections), _LEAST_STARTED, _MAX_CALLS))
+
+    def _handle(self, data: bytes) -> None:
+        """Handle frames for a short time; the rest waits for the next turn."""
         buffer = self._buffer
         try:
             if buffer:
@@ -168,11 +247,14 @@ class Http2Connection:
             self._close_with_error(error.code)
         except HPACKError:
             self._close_with_error(COMPRESSION_ERROR)
+        if self._has_frames:
+            self._update_reading()
+            self._await_turn()
 
     # --- what comes -----------------------------------------------------------------------------
 
     def _read(self, data: bytes | bytearray) -> int:
-        """Handle whole frames; how many bytes they were."""
+        """Handle all complete frames, or those of one turn; return how many bytes they took."""
         at, end = self._data_part(data, 0) if self._missing else 0, len(data)
         if self._in_preface:
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
@@ -184,7 +266,15 @@ class Http2Connection:
             self._in_preface = False
             self._handshake.cancel()
             at = len(PREFACE)
+        count, until = 0, 0.0
         while end - at >= 9:
+            count += 1
+            if not count % _FRAMES:
+                now = time.monotonic()
+                until = until or now + TURN
+                if now > until or self._sender.paused:
+                    self._has_frames = True
+                    return at
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if length > _FRAME_LIMIT:
                 raise ProtocolViolationError(FRAME_SIZE_ERROR)
@@ -313,7 +403,7 @@ class Http2Connection:
         _check(0 < stream <= self._last_stream, len(payload) == 4)
         call = self.calls.pop(stream, None)
         if call is not None:
-            self._sender.forget(stream)
+            self._sender.forget(call)
             call.cancelled()
 
     def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
@@ -372,7 +462,7 @@ class Http2Connection:
     def _end(self, call: Call, code: int) -> None:
         """Reset the call of a client that violates the protocol."""
         del self.calls[call.stream]
-        self._sender.forget(call.stream)
+        self._sender.forget(call)
         self._reset(call.stream, code)
         call.cancelled()
 

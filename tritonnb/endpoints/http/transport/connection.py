@@ -3,8 +3,8 @@
 A connection (`Http1Connection`) is an asyncio protocol. Each request on it is an `Exchange`, Tornado's
 ``HTTPConnection``: the request's delegate receives the body and responds through it.
 
-- Pipelined requests are started as they arrive and answered in order. Reading pauses while many of them wait, or
-  while the client does not read its responses.
+- Pipelined requests are started while the connection has room, and answered in order. Reading pauses while requests
+  wait to be started, or while the client does not read its responses.
 - A stream that cannot be parsed is closed without a response, as on Triton, after the pending responses.
 - A client that stops sending still gets the responses to its complete requests; if it disconnects, its requests are
   cancelled.
@@ -15,19 +15,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from tornado.iostream import StreamClosedError
 
+from tritonnb.endpoints.back_pressure import MAX_UNREAD, TURN, share
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange
 from tritonnb.endpoints.http.transport.request_parser import DelegateError, Head, MalformedRequestError, RequestParser
 
 if TYPE_CHECKING:
     from tritonnb.endpoints.http.transport.server import HttpServer
 
-#: The number of pending requests of one connection at which reading pauses.
-_MAX_PIPELINED = 32
+#: The limits of pending requests: of one connection, before its first response, whose size is not known, and of all
+#: connections of an endpoint together; each may have one.
+_MAX_PIPELINED, _FIRST_PIPELINED, _ALL_PIPELINED = 32, 4, 4096
 #: Seconds that a client has to read the response to a request that was refused before the end of its body.
 _LINGER = 2.0
 #: Seconds between checks whether a client that has stopped sending is still connected.
@@ -66,6 +69,12 @@ class Http1Connection:
         self._parser = RequestParser(self, server.heads)
         self._transport: asyncio.Transport
         self._writable: asyncio.Future[None] | None = None
+        self._turns = server.turns
+        self._slow_readers = server.slow_readers
+        self._waits = False  # True: its turn will come
+        self._arrived = b""  # requests that are not started yet, from `_at` on
+        self._at = 0
+        self._largest = -1  # bytes of the largest response so far; negative if there was none
         self._reading = True  # False: the transport's reading is paused
         self._closing = False  # True: everything that arrives is ignored
         self._body_size = 0
@@ -87,10 +96,33 @@ class Http1Connection:
         if self._closing:
             return
         self._keep_polling()
+        if self._arrived:  # a transport that is paused may still pass on what it has read
+            self._arrived = self._arrived[self._at :] + data
+            self._at = 0
+        else:
+            self._handle(data, 0)
+
+    def take_turn(self) -> None:
+        """Start some of the requests that have arrived (`Turns`)."""
+        self._waits = False
+        if self._arrived and not self._closing and self._may_parse():
+            data, self._arrived = self._arrived, b""
+            self._handle(data, self._at)
+
+    def _handle(self, data: bytes, at: int) -> None:
+        """Pass on requests while the connection has room, for a short time; the rest waits for the next turn."""
         parser = self._parser
         heads = parser.heads
+        size = len(data)
+        end = 0.0
         try:
-            parser.feed(data)
+            while at < size and not self._closing:
+                if not self._may_parse() or (end and time.monotonic() > end):
+                    self._arrived, self._at = data, at
+                    break
+                at = parser.feed(data, at)
+                if at < size:
+                    end = end or time.monotonic() + TURN
         except MalformedRequestError:
             self._stop_reading()
         except DelegateError as error:
@@ -100,9 +132,33 @@ class Http1Connection:
             self._head_since = 0.0
         elif parser.heads != heads or not self._head_since:
             self._head_since = self._active_since
+        if self._arrived:
+            self._await_turn()
         self._update_reading()
-        if parser.may_skip_body and not self._closing and self._exchanges and self._exchanges[-1].body is not None:
+        if (
+            parser.may_skip_body
+            and not (self._closing or self._arrived)
+            and self._exchanges
+            and self._exchanges[-1].body is not None
+        ):
             self._change_protocol(self._server.body_protocol(self))
+
+    def _may_parse(self) -> bool:
+        """Return whether the rest of a request may be read, or one more may be started."""
+        if not self._parser.between:
+            return True
+        pending = len(self._exchanges)
+        if not pending or self._writable is not None:
+            return self._writable is None
+        most = _FIRST_PIPELINED if self._largest < 0 else _MAX_PIPELINED
+        if pending >= share(_ALL_PIPELINED, len(self._connections), 1, most):
+            return False
+        return (pending + 1) * self._largest <= MAX_UNREAD
+
+    def _await_turn(self) -> None:
+        if not self._waits and not self._closing and self._may_parse():
+            self._waits = True
+            self._turns.add(self)
 
     def missing_body(self) -> memoryview:
         """Return the memory for the rest of a large body."""
@@ -150,6 +206,7 @@ class Http1Connection:
     def connection_lost(self, error: Exception | None) -> None:
         """Cancel the requests of a client that has disconnected."""
         self._closing = True
+        self._arrived = b""
         self._connections.discard(self)
         self.resume_writing()
         for exchange in self._exchanges:
@@ -162,6 +219,7 @@ class Http1Connection:
     def pause_writing(self) -> None:
         """Called when the client reads more slowly than it gets responses."""
         self._writable = self._server.loop.create_future()
+        self._slow_readers.add(self)
         self._update_reading()
 
     def resume_writing(self) -> None:
@@ -170,8 +228,22 @@ class Http1Connection:
             if not self._writable.done():
                 self._writable.set_result(None)
             self._writable = None
+            self._slow_readers.discard(self)
             if not self._closing:
+                if self._arrived:
+                    self._await_turn()
                 self._update_reading()
+
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not read (`SlowReaders`)."""
+        waiting = sum(len(part) for exchange in self._exchanges for part in exchange.waiting)
+        return self._transport.get_write_buffer_size() + waiting
+
+    def abort(self) -> None:
+        """Close the connection at once (`SlowReaders`)."""
+        self._closing = True
+        self._transport.abort()
 
     # --- the parser -----------------------------------------------------------------------------
 
@@ -234,6 +306,9 @@ class Http1Connection:
         """Write as `Writer.write` does; large tensors are not copied."""
         if self._transport.is_closing():
             return self._failed()
+        size = len(data) if tensors is None else sum(map(len, tensors))
+        if size > self._largest:
+            self._largest = size
         if not self._exchanges or exchange is not self._exchanges[0]:
             exchange.waiting.append(data)
             if tensors is not None:
@@ -274,6 +349,8 @@ class Http1Connection:
             if exchange.waiting:
                 self._transport.write(b"".join(exchange.waiting))
                 exchange.waiting.clear()
+        if self._arrived:
+            self._await_turn()
         if not self._reading:
             self._update_reading()
 
@@ -334,7 +411,7 @@ class Http1Connection:
 
     def _update_reading(self) -> None:
         """Pause or resume reading: the back-pressure on a client that does not read its responses."""
-        may_read = self._writable is None and len(self._exchanges) < _MAX_PIPELINED
+        may_read = self._writable is None and not self._arrived and len(self._exchanges) < _MAX_PIPELINED
         if may_read != self._reading and not self._transport.is_closing():
             self._reading = may_read
             if may_read:

@@ -65,16 +65,13 @@ class HeadCache:
     def __init__(self, limit: int = MAX_HEADS) -> None:
         self._heads: BoundedCache[bytes, Head] = BoundedCache(limit)
 
-    def find(self, data: bytes) -> tuple[Head, bytes] | None:
-        """Return the head and the body of a complete request; None if its head is not known."""
-        end = data.find(_END) + len(_END)
-        head = self._heads.get(data[:end])
-        if head is None or len(data) - end != head.length:
-            return None
-        return head, data[end:]
+    def find(self, data: bytes, at: int, end: int) -> Head | None:
+        """Return the head between two offsets of a request that is complete; None if it is not known."""
+        head = self._heads.get(data[at:end])
+        return None if head is None or len(data) - end < head.length else head
 
     def store(self, data: bytes, head: Head) -> None:
-        """Remember the head of a request that was alone in ``data``, if ``Content-Length`` frames its body."""
+        """Remember the head of a request that is ``data``, if ``Content-Length`` frames its body."""
         end = data.find(_END) + len(_END)
         if end <= LONGEST_HEAD and len(data) - end == head.length and self._heads.admits(data[:end]):
             self._heads.store(data[:end], head)
@@ -127,6 +124,7 @@ class RequestParser:
         self._receiver = receiver
         self._cache = cache
         self._head: Head  # the last one
+        self._left = 0  # bytes of its body that have not arrived, if `Content-Length` frames it
         self._is_storable = False  # whether the last head may be stored in the cache
         self._parser = self._new_parser()
         self._in_head = False
@@ -153,10 +151,22 @@ class RequestParser:
         """Skip the rest of the body, which the receiver has read itself."""
         self._parser = self._new_parser()
         self.between = True
-        self._framing_bytes = 0
+        self._framing_bytes = self._left = 0
 
-    def feed(self, data: bytes) -> None:
-        """Parse bytes of a part of a request, of one, or of several.
+    def feed(self, data: bytes, at: int = 0) -> int:
+        """Parse one request or a part of it, so that the receiver decides when the next one is started.
+
+        Parameters
+        ----------
+        data : bytes
+            What has arrived.
+        at : int, optional
+            Where to begin.
+
+        Returns
+        -------
+        int
+            The offset of what remains.
 
         Raises
         ------
@@ -165,14 +175,27 @@ class RequestParser:
         DelegateError
             If the receiver of the requests fails.
         """
-        cached = self._cache.find(data) if self.between else None
-        if cached is not None:
-            self._pass_on(*cached)
-            return
+        # The end of a head, and of a chunked body. The next one ends a body that contains it, and two requests at most.
+        end = data.find(_END, at) + len(_END)
+        if end < len(_END):
+            end = len(data)
         heads, is_first = self.heads, self.between
-        self._parse_all(data)
-        if is_first and self.between and self.heads == heads + 1 and self._is_storable:
-            self._cache.store(data, self._head)
+        if is_first:
+            head = self._cache.find(data, at, end)
+            if head is not None:
+                stop = end + head.length
+                self._pass_on(head, data[end:stop])
+                return stop
+        elif self._left:
+            end = min(len(data), at + self._left)
+        self._parse_all(data[at:end])
+        if is_first and self.heads == heads + 1:
+            if self._left and end < len(data):
+                begin, end = end, min(len(data), end + self._left)
+                self._parse_all(data[begin:end])
+            if self.between and self._is_storable:
+                self._cache.store(data[at:end], self._head)
+        return end
 
     def _pass_on(self, head: Head, body: bytes) -> None:
         """Pass a complete request to the receiver."""
@@ -318,11 +341,13 @@ class RequestParser:
             expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
         )
         # httptools reads the body of an upgrade (and of CONNECT) in another way.
+        self._left = 0 if is_upgrade else length
         self._is_storable = self._receiver.head_received(self._head) and not is_upgrade
 
     def on_body(self, chunk: bytes) -> None:
         """Called when a part of a request's body has arrived."""
         self._parts += 1
+        self._left -= min(self._left, len(chunk))
         self._receiver.body(chunk)
 
     def on_chunk_header(self) -> None:

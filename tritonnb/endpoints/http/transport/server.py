@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from tornado import httputil, web
 
+from tritonnb.endpoints.back_pressure import SlowReaders, Turns
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.http.transport.connection import Http1Connection
@@ -97,6 +98,8 @@ class HttpServer:
         Seconds after which a connection without a request is closed.
     reuse_port : bool, optional
         Whether other servers may listen on the same port.
+    max_unread_size : int, optional
+        Bytes of responses in all, beyond which connections are closed whose clients read nothing.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class HttpServer:
         max_body_size: int,
         idle_timeout: float = 3600.0,
         reuse_port: bool = False,
+        max_unread_size: int = 1 << 30,
     ) -> None:
         self.start_request = start_request
         self.heads = HeadCache()
@@ -113,6 +117,7 @@ class HttpServer:
         self.connections: set[Http1Connection] = set()
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
+        self._max_unread_size = max_unread_size
         self._server: asyncio.Server
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -128,13 +133,19 @@ class HttpServer:
         OSError
             If the port is taken.
         """
-        self.loop = asyncio.get_running_loop()
-        self.written: asyncio.Future[None] = self.loop.create_future()
-        self.written.set_result(None)
-        self.busy_poller = BusyPoller(self.loop)
+        self.run_on(asyncio.get_running_loop())
         self._server, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
         self._sweep()
         return port
+
+    def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Prepare for connections on a loop."""
+        self.loop = loop
+        self.turns = Turns(loop)
+        self.slow_readers = SlowReaders(loop, self._max_unread_size)
+        self.written: asyncio.Future[None] = self.loop.create_future()
+        self.written.set_result(None)
+        self.busy_poller = BusyPoller(self.loop)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, wait up to ``drain`` seconds for responses, and close every connection."""

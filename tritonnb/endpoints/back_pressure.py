@@ -1,0 +1,147 @@
+"""Fairness between the connections of an endpoint, and the limit of what their clients do not read.
+
+A client can send requests faster than they are started, and can stop reading while it sends. Neither may delay other
+clients, nor fill the memory:
+
+- What has arrived on a connection is handled in *turns* of about a millisecond (`Turns`).
+- Requests that the client has sent ahead are started while the connection has room: see `share`.
+- If the responses that clients do not read exceed a limit, connections that read nothing are closed (`SlowReaders`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which one connection is handled without a break, and for which all of them are in a pass of the loop.
+TURN, PASS = 0.001, 0.004
+#: Bytes of responses that a client has not read, from which on no more of its requests are started.
+MAX_UNREAD = 64 << 20
+#: Seconds between checks of the clients that do not read, and the checks without progress after which one is stalled.
+_INTERVAL, _CHECKS = 1.0, 5
+
+
+class Waiting(Protocol):
+    """A connection with more to do."""
+
+    def take_turn(self) -> None:
+        """Work for about `TURN` seconds."""
+
+
+class Turns:
+    """The connections of an endpoint that have more to do; each gets its turn.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Waiting] = deque()
+        self._is_scheduled = False
+
+    def add(self, connection: Waiting) -> None:
+        """Let a connection take a turn in one of the next passes of the loop; it must not be added twice."""
+        self._waiting.append(connection)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Give turns for a while. Between two passes the loop handles what has arrived on other connections."""
+        end = time.monotonic() + PASS
+        try:
+            for _ in range(len(self._waiting)):  # those that are added meanwhile come in the next pass
+                self._waiting.popleft().take_turn()
+                if time.monotonic() > end:
+                    break
+        finally:
+            self._is_scheduled = False
+            self._schedule()
+
+
+def share(total: int, connections: int, least: int, most: int) -> int:
+    """Return how much of a total each of an endpoint's connections may have.
+
+    Parameters
+    ----------
+    total, connections : int
+    least, most : int
+        The limits of the result.
+
+    Examples
+    --------
+    >>> [share(4096, connections, 1, 32) for connections in (1, 256, 10_000)]
+    [32, 16, 1]
+    """
+    return max(least, min(most, total // max(1, connections)))
+
+
+class Reader(Protocol):
+    """A connection whose client reads its responses."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not read."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+
+class SlowReaders:
+    """The connections of an endpoint with responses that their clients have not read.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    limit : int
+        Bytes of responses in all. Beyond it, connections are closed that read nothing for some seconds, the largest
+        first. A client that only reads slowly is never closed.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
+        self._loop = loop
+        self._limit = limit
+        #: By connection: the unread bytes at the last check, and the number of checks without progress.
+        self._readers: dict[Reader, tuple[int, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: Reader) -> None:
+        """Watch a connection."""
+        self._readers.setdefault(connection, (0, 0))
+        if self._timer is None:
+            self._timer = self._loop.call_later(_INTERVAL, self._check)
+
+    def discard(self, connection: Reader) -> None:
+        """Watch a connection no longer: its client has caught up, or disconnected."""
+        self._readers.pop(connection, None)
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(_INTERVAL, self._check) if self._readers else None
+        for connection, (before, checks) in list(self._readers.items()):
+            unread = connection.unread
+            self._readers[connection] = unread, checks + 1 if unread >= before > 0 else 0
+        total = sum(unread for unread, _ in self._readers.values())
+        if total <= self._limit:
+            return
+        stalled = [(unread, connection) for connection, (unread, checks) in self._readers.items() if checks >= _CHECKS]
+        for unread, connection in sorted(stalled, key=lambda entry: -entry[0]):
+            if total <= self._limit:
+                break
+            logger.warning(
+                "closed a connection whose client has not read %d bytes of responses for %d s: clients have not read "
+                "%d bytes, more than the limit of %d",
+                *(unread, int(_CHECKS * _INTERVAL), total, self._limit),
+            )
+            total -= unread
+            self._readers.pop(connection, None)
+            connection.abort()
