@@ -24,10 +24,10 @@ from tritonnb.client.model import Model
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.picture import Picture
 from tritonnb.profile.verify import COMPARED, Verification
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.prediction import SHARE
 from tritonnb.recording.twin import Twin
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.simulation.arrivals import Arrival
 
 PICTURE = servers.ROOT / "docs" / "parity.svg"
 #: Random configurations of each model.

@@ -20,7 +20,7 @@ import tritonnb as tnb
 from benchmarks.simulator_in_pyodide import BATCHER, DIRECT, SERVICE
 from docs.sitegen.playground import ROOT, fetch_runtime, write_archive
 from tritonnb.compiled import STATE
-from tritonnb.simulation.arrivals import Arrival
+from tritonnb.recording.arrivals import Arrival
 
 #: Requests per second of virtual time: about 80 % of what one instance can execute.
 RATE = 2000

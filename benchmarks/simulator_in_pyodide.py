@@ -8,7 +8,8 @@ import time
 from google.protobuf import text_format
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.simulation.arrivals import Arrival, poisson, sequences
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.simulation.arrivals import poisson, sequences
 from tritonnb.simulation.engine import Columns
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import linear

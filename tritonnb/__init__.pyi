@@ -34,6 +34,7 @@ from .profile.sweep import sweep as sweep
 from .profile.sweep_result import SweepResult as SweepResult
 from .profile.theory import Theory as Theory
 from .profile.theory import theory as theory
+from .recording.arrivals import Arrival as Arrival
 from .recording.comparison import Comparison as Comparison
 from .recording.comparison import compare as compare
 from .recording.recording import Recording as Recording
@@ -48,7 +49,6 @@ from .scheduling.resources import Resource as Resource
 from .server.nested_loop import allow_nested as allow_nested
 from .server.serve import serve as serve
 from .server.server import Server as Server
-from .simulation.arrivals import Arrival as Arrival
 from .simulation.arrivals import ClosedLoop as ClosedLoop
 from .simulation.arrivals import bursts as bursts
 from .simulation.arrivals import constant as constant

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from tritonnb.core.accessors import Accessor, register
 
 #: By class and attribute.
@@ -10,12 +12,20 @@ ACCESSORS = {
         "plot": Accessor("tritonnb.figures.plot:plot", property),
         "view": Accessor("tritonnb.notebook.batch_view:view"),
         "to_html": Accessor("tritonnb.notebook.page:to_html"),
-        "between": Accessor("tritonnb.recording.excerpt:between"),
+        "service": Accessor("tritonnb.recording.learned_times:service"),
+        "outliers": Accessor("tritonnb.recording.learned_times:outliers", cached_property),
+        "summary": Accessor("tritonnb.recording.summary:summary"),
+        "verdict": Accessor("tritonnb.recording.summary:verdict"),
+        "diagnoses": Accessor("tritonnb.recording.diagnoses:diagnoses"),
+        "blame": Accessor("tritonnb.recording.blame:blame"),
+        "what_if": Accessor("tritonnb.recording.what_if:what_if"),
+        "to_perfetto": Accessor("tritonnb.recording.perfetto:to_perfetto"),
         "twin": Accessor("tritonnb.recording.twin:twin"),
         "debug": Accessor("tritonnb.recording.debugger:debug"),
         "worksheet": Accessor("tritonnb.teaching.exercises:recorded_worksheet"),
         "from_trace": Accessor("tritonnb.remote.from_trace:from_trace", staticmethod),
     },
+    "tritonnb.recording.blame:Blame": {"remedies": Accessor("tritonnb.recording.remedies:remedies", cached_property)},
     "tritonnb.recording.twin:Twin": {
         "plot": Accessor("tritonnb.figures.twin:draw"),
         "plan": Accessor("tritonnb.recording.plan_search:plan"),

@@ -8,8 +8,8 @@ from tests.notebook.view_page import deliveries
 from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.notebook.view_encoding import GENERATION_FIELDS, MEMBER_FIELDS, OCCUPANCY_FIELDS, STEP, TICKS
 from tritonnb.notebook.view_session import recorded_history
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.simulate import simulate
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import fixed
 
 CONFIG = """

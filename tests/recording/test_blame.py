@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.latency_split import CAUSES, LatencySplitter
 from tritonnb.recording.recording import Recording
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Service
 
 EXAMPLES = int(os.environ.get("SCHEDULING_EXAMPLES", 60))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.simulation.arrivals import Arrival, constant
+from tritonnb.simulation.arrivals import constant
 from tritonnb.simulation.service import fixed
 
 CONTINUOUS = """

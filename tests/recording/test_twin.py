@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.learned_times import LearnedTimes, monotone
 from tritonnb.recording.prediction import Range
 from tritonnb.recording.twin import Twin
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Draw, Service, VaryingService
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'

@@ -24,6 +24,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
@@ -31,7 +32,6 @@ from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import VirtualTime
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import SimulatedRequest
 
 pytestmark = pytest.mark.slow

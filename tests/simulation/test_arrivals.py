@@ -11,18 +11,10 @@ from typing import Any
 
 import pytest
 
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.simulation.arrivals import (
-    Arrival,
-    ClosedLoop,
-    arrival_times_us,
-    as_arrivals,
-    bursts,
-    constant,
-    poisson,
-    require_positive,
-    sequences,
-)
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.simulation.arrivals import ClosedLoop, arrival_times_us, as_arrivals, bursts, constant, poisson, sequences
 
 
 def times(arrivals: list[Arrival]) -> list[float]:

@@ -16,8 +16,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived, RequestCancelled
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.simulate import simulate
-from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson, sequences
+from tritonnb.simulation.arrivals import ClosedLoop, bursts, constant, poisson, sequences
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed, jittered, linear, measured, table
 

@@ -8,6 +8,7 @@ imported when an attribute that it provides is first used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ class Accessor:
     target : str
         ``module:name`` of a function, which gets the object as its first argument.
     kind : callable, optional
-        ``property`` or ``staticmethod`` for an attribute that is not a method.
+        ``property``, ``cached_property`` or ``staticmethod`` for an attribute that is not a method.
     """
 
     def __init__(self, target: str, kind: Callable[[Any], Any] | None = None) -> None:
@@ -38,7 +39,10 @@ class Accessor:
     def __get__(self, instance: object, owner: type) -> Any:
         module, _, function = self.target.partition(":")
         provided = getattr(import_module(module), function)
-        setattr(self._owner, self._name, provided if self._kind is None else self._kind(provided))
+        attribute = provided if self._kind is None else self._kind(provided)
+        if isinstance(attribute, cached_property):  # Python tells it its name only in the body of a class
+            attribute.__set_name__(self._owner, self._name)
+        setattr(self._owner, self._name, attribute)
         return getattr(owner if instance is None else instance, self._name)
 
 

@@ -39,7 +39,7 @@ from tritonnb.notebook.view_encoding import (
     TIME,
     DrawnBatch,
 )
-from tritonnb.recording.recorded_events import instances_of
+from tritonnb.recording.instance_names import instances_of
 
 #: Events that are followed at once.
 TOGETHER = 128

@@ -37,7 +37,7 @@ from tritonnb.notebook.view_encoding import (
     columns,
 )
 from tritonnb.recording.batches import batches_of
-from tritonnb.recording.recorded_events import natural_sort_key
+from tritonnb.recording.instance_names import natural_sort_key
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import SlotHistory, slot_count
 from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings

@@ -12,7 +12,8 @@ from typing import Any
 
 from tritonnb.core.json_types import Json
 from tritonnb.playground.scenario import write_arrival
-from tritonnb.simulation.arrivals import Arrival, sequences
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.simulation.arrivals import sequences
 
 _CONTROLS = """\
   control_input [

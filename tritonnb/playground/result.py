@@ -14,7 +14,6 @@ from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.notebook.view_encoding import ViewEncoder
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.playground.scenario import write_arrival
-from tritonnb.recording.arrivals import arrivals_of
 from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
@@ -72,7 +71,7 @@ def describe(recording: Recording, baseline: Recording | None = None) -> Json:
         "batches": batch_table(recording)[:_MOST_ROWS],
         "controls": control_inputs(recording, config)[:_MOST_ROWS],
         "figures": _figures(recording),
-        "arrivals": [write_arrival(arrival) for arrival in arrivals_of(recording)],
+        "arrivals": [write_arrival(arrival) for arrival in recording.arrivals()],
     }
 
 

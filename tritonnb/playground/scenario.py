@@ -24,7 +24,8 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
-from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.simulation.arrivals import ClosedLoop, bursts, constant, poisson
 from tritonnb.simulation.service import ServiceTime, fixed, linear, table
 
 #: A page stays responsive up to this number of requests.

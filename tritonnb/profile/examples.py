@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.client.array_requests import make_request
+from tritonnb.core.arguments import require_positive, require_seed
 from tritonnb.core.datatypes import zeros
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
@@ -24,7 +25,6 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.validation import RequestValidator
-from tritonnb.simulation.arrivals import require_positive, require_seed
 
 Tensors = dict[str, np.ndarray]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tritonnb.client.address import Addressed, ModelAddress
 from tritonnb.client.model import Model
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -14,9 +15,10 @@ from tritonnb.profile.http_target import HttpStreamTarget, HttpTarget
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.targets import InProcessTarget, Target
 from tritonnb.profile.workload import workload
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
-from tritonnb.simulation.arrivals import Arrival, ClosedLoop, require_positive
+from tritonnb.simulation.arrivals import ClosedLoop
 
 #: A model, or a server and the name of a model: of this process, of a connection, or at a URL.
 AnyModel = Model | Server | Addressed | ModelAddress | str

@@ -27,9 +27,9 @@ from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import COLUMNS, LoadResult
 from tritonnb.profile.targets import PendingRequest, Target, describe_missing_times
 from tritonnb.profile.workload import AnyLoop, ClosedLoopWorkload, OpenLoop
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.simulation.arrivals import Arrival
 
 #: Poll interval in seconds for the state of the server while a load waits for its last responses.
 _POLL_S = 0.1

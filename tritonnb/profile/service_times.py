@@ -19,6 +19,7 @@ from statistics import median
 from threading import Event
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -30,7 +31,6 @@ from tritonnb.profile.trial import apply_config, restored, wait_for_load
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.batches import Batch
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.simulation.arrivals import require_positive
 from tritonnb.simulation.service import mean_compute_ms, table
 from tritonnb.telemetry.quantiles import quantile
 from tritonnb.telemetry.statistics_entry import difference

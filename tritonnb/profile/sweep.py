@@ -23,10 +23,11 @@ from tritonnb.profile.service_times import Measurement, Meter, measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by
 from tritonnb.profile.trial import SimulatedTrials, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.constraint import Constraint
 from tritonnb.recording.learned_times import joined_times
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
+from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
 
 

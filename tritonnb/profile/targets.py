@@ -17,10 +17,10 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.load.examples import Tensors
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.profile.examples import Tensors
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.simulation.arrivals import Arrival
 
 #: Request parameters of the sequence and schedule policy extensions.
 Parameters = dict[str, int | str]

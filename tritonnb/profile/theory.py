@@ -14,8 +14,8 @@ from statistics import fmean, linear_regression
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
-from tritonnb.recording.arrivals import OfferedLoad, offered_load
 from tritonnb.recording.batches import last_executions
+from tritonnb.recording.offered_load import OfferedLoad, offered_load
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rerun import only_model
 from tritonnb.scheduling.from_config import queue_delay_ns

@@ -24,13 +24,15 @@ from tritonnb.profile.load import config_of, find_model, load
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.trial import Trial, apply_config, restored, run_live_trial, wait_for_load
 from tritonnb.profile.workload import LoadOptions
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.latencies import latencies_from_columns
+from tritonnb.recording.learned_times import service
 from tritonnb.recording.prediction import SHARE, Figures, Prediction, Range
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.summary import columns_of
 from tritonnb.recording.twin import Twin
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.simulation.arrivals import Arrival, as_arrivals
+from tritonnb.simulation.arrivals import as_arrivals
 from tritonnb.simulation.run import instance_count
 
 #: Requests for each instance before the measurement, since the first executions of an instance take longer.
@@ -259,7 +261,7 @@ def _server_figures(recording: Recording) -> dict[str, float]:
 
 
 def _relative_duration(twin: Twin, recording: Recording) -> float:
-    executions = recording.service().executions
+    executions = service(recording).executions
     return statistics.median(one.time_ns / max(1.0, twin.times.expected_ns(one.rows, one.busy)) for one in executions)
 
 

@@ -13,18 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from typing import TypedDict
 
+from tritonnb.core.arguments import require_positive, require_seed
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.examples import Inputs, Shapes
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import (
-    PROCESSES,
-    Arrival,
-    ClosedLoop,
-    arrival_times_us,
-    as_arrivals,
-    require_positive,
-    require_seed,
-)
+from tritonnb.simulation.arrivals import PROCESSES, ClosedLoop, arrival_times_us, as_arrivals
 
 
 class WorkloadOptions(TypedDict, total=False):

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording import latency_split as split
 from tritonnb.recording.batches import RequestRecord, last_executions
-from tritonnb.recording.remedies import Remedy, find_remedies
+from tritonnb.recording.recording import Recording
 from tritonnb.simulation.service import Service
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 #: The causes that executions are part of, that of the request's batch or of earlier ones.
 _WITH_EXECUTIONS = (split.WAITS - {split.QUEUE_DELAY, split.OVERHEAD}) | {split.COMPUTE_INFER}
 
 
+@extensible
 @dataclass(frozen=True)
 class Blame:
     """The latency of one request, split into causes; displayed as a table by a notebook.
@@ -52,6 +52,8 @@ class Blame:
     ('instances_busy', 2.0, 0.16666666666666666)
     """
 
+    remedies: ClassVar[Mapping[str, Any]]
+
     request: RequestRecord
     intervals: tuple[split.Interval, ...]
     recording: Recording = field(repr=False, compare=False)
@@ -69,17 +71,6 @@ class Blame:
         for interval in self.intervals:
             times[interval.cause] += interval.duration_ns
         return {cause: ns for cause, ns in times.items() if ns}
-
-    @cached_property
-    def remedies(self) -> Mapping[str, Remedy]:
-        """The smallest configuration change that reduces each cause, found by simulation.
-
-        The simulation has the recorded arrivals and service times, like `Recording.what_if`. It is run when this is
-        first read. A remedy that does not reduce the latency of the request is not reported. A cause with an outlier
-        has no remedy, because the simulation does not reproduce it.
-        """
-        causes = tuple(cause for cause in self.parts if cause not in self.outliers)
-        return find_remedies(self, causes)
 
     @cached_property
     def outliers(self) -> Mapping[str, str]:
@@ -144,8 +135,35 @@ class Blame:
         return html_report(self.title, ("cause", "ms", "share", "meaning", "remedy"), rows)
 
 
-def blame(rec: Recording, request: RequestRecord | int | str | None, service: Service | None) -> Blame:
-    """Split the latency of a request; `Recording.blame` documents the parameters."""
+@with_short_traceback
+def blame(rec: Recording, request: RequestRecord | int | str | None = None, *, service: Service | None = None) -> Blame:
+    """Split the latency of a request into causes, exactly, and find what would remove each.
+
+    Parameters
+    ----------
+    request : RequestRecord, int or str, optional
+        The request, its serial, or the id given by the client; by default the slowest request.
+    service : Service, optional
+        Service-time model of the simulations that find remedies; by default the recorded one (`service`).
+
+    Returns
+    -------
+    Blame
+        ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes
+        of the configuration that remove them.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If no such request ran, or the recording has no configuration of its model.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
+    >>> recording.blame().parts
+    {'instances_busy': 10000000, 'earlier_requests': 10000000, 'compute_infer': 10000000}
+    """
     record = _find(rec, request)
     config = rec.configs.get(record.model)
     if config is None:

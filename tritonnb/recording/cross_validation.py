@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.latencies import SimulatedLatencies
 from tritonnb.recording.learned_times import LearnedTimes
 from tritonnb.recording.prediction import Figures, simulated_latencies
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import instance_count
 
 #: The number of parts, the fewest requests of each, and how often each is simulated.

@@ -11,18 +11,17 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.arrivals import offered_load
 from tritonnb.recording.batches import last_executions
+from tritonnb.recording.offered_load import offered_load
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.reasons import pluralize
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 #: Fewer requests or batches than this are not enough evidence.
 _MIN_COUNT = 10
@@ -62,8 +61,10 @@ class Diagnosis:
         return self.text
 
 
-def diagnose(rec: Recording) -> list[Diagnosis]:
-    """Apply every rule to each model of a recording."""
+@with_short_traceback
+def diagnoses(rec: Recording) -> list[Diagnosis]:
+    """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none."""
+    rec.require_every_request("diagnoses()")
     diagnoses = []
     for name in sorted({batch.model for batch in rec.batches} & rec.configs.keys()):
         model_recording = rec.for_model(name)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rerun import Rerun
-from tritonnb.simulation.arrivals import Arrival
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +18,6 @@ from google.protobuf import text_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, Event
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.recording.trace_source import TraceSource
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import RULES, explain
@@ -32,15 +31,22 @@ _FORMAT = {"format": "tritonnb recording", "version": 1}
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
-def write(path: str | os.PathLike[str], rec: RecordedEvents) -> None:
+def write(
+    path: str | os.PathLike[str],
+    events: Iterable[Event],
+    configs: Mapping[str, pb.ModelConfig],
+    *,
+    simulated: bool,
+    source: TraceSource | None,
+) -> None:
     """Write a recording; an existing file is replaced atomically."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
-        texts = {name: text_format.MessageToString(config) for name, config in rec.configs.items()}
-        origin = {} if rec.source is None else {"trace": asdict(rec.source)}
-        print(json.dumps(_FORMAT | {"models": texts, "simulated": rec.simulated} | origin), file=file)
-        for event in rec.events:
+        texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
+        origin = {} if source is None else {"trace": asdict(source)}
+        print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated} | origin), file=file)
+        for event in events:
             print(json.dumps({"event": type(event).__name__} | asdict(event)), file=file)
     partial.replace(target)
 

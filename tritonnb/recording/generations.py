@@ -8,17 +8,14 @@ in the batch, and a generation that ends early leaves its place idle until the e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tritonnb.core.events import ResponseSent
-from tritonnb.recording.batches import Batch
+from tritonnb.core.events import Event, ResponseSent
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recorded_events import RecordedEvents
 
 _PERCENTILES = (50, 99)
 
@@ -65,26 +62,30 @@ class Generation:
         return f"<Generation {self.serial}: {tokens} in slot {self.lane} of {self.instance}; {latency_ms:.2f} ms>"
 
 
-def generations_of(rec: RecordedEvents) -> list[Generation]:
+def generations_of(
+    events: Iterable[Event],
+    configs: Mapping[str, pb.ModelConfig],
+    executed: Iterable[tuple[Batch, Sequence[RequestRecord]]],
+) -> list[Generation]:
     """Return the generations of a recording, in the order of their first steps; empty if there are none."""
-    batches = {batch.number: batch for batch in rec.batches}
     arrived: dict[int, int] = {}
-    executed: dict[int, list[Batch]] = defaultdict(list)
-    for request in rec.requests:
-        arrived.setdefault(request.serial, request.queued_ns)
-        executed[request.serial].append(batches[request.batch])
+    batches: dict[int, list[Batch]] = defaultdict(list)
+    for batch, requests in executed:
+        for request in requests:
+            arrived.setdefault(request.serial, request.queued_ns)
+            batches[request.serial].append(batch)
     responses: dict[int, list[int]] = defaultdict(list)
-    for event in rec.events:
+    for event in events:
         if isinstance(event, ResponseSent) and event.outcome == "success":
             responses[event.serial].append(event.time_ns)
     # A generation of one token is known as such by the others of its batch.
-    generating = {own[0].number for serial, own in executed.items() if len(responses[serial]) > 1}
+    generating = {own[0].number for serial, own in batches.items() if len(responses[serial]) > 1}
     generations = []
-    for serial, own in executed.items():
+    for serial, own in batches.items():
         first = own[0]
         lane = (first.slots or range(len(first.requests)))[first.requests.index(serial)]
         times = responses[serial]
-        config = rec.configs.get(first.model)
+        config = configs.get(first.model)
         if config is not None and config.sequence_batching.iterative_sequence:
             steps = tuple([(batch.exec_start_ns, batch.exec_end_ns) for batch in own])
             free_ns = own[-1].exec_end_ns

@@ -26,7 +26,7 @@ from itertools import accumulate
 from tritonnb.core.events import BatchExecuted, BatchSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
-from tritonnb.recording.recorded_events import RecordedEvents
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import dynamic_batcher_settings, queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
@@ -121,7 +121,7 @@ class LatencySplitter:
     config : ModelConfig
     """
 
-    def __init__(self, rec: RecordedEvents, config: pb.ModelConfig) -> None:
+    def __init__(self, rec: Recording, config: pb.ModelConfig) -> None:
         self._config = config
         self._sequences = config.HasField("sequence_batching")
         self._oldest = self._sequences and isinstance(sequence_batcher_settings(config, {}).strategy, OldestSettings)
@@ -202,7 +202,7 @@ class LatencySplitter:
 
     # --- the time before the batcher ----------------------------------------------------------
 
-    def _entry_times(self, rec: RecordedEvents, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
+    def _entry_times(self, rec: Recording, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
         """Return the times at which requests got their slots and entered the batcher, by batch and serial."""
         queued = {(request.batch, request.serial): request for request in rec.requests}
         if not self._sequences:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise, zip_longest
-from typing import TYPE_CHECKING
 
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.recording.batches import Outlier
 from tritonnb.recording.recorded_executions import RecordedExecution, executions_of
+from tritonnb.recording.recording import Recording
 from tritonnb.simulation.service import Draw, Service, VaryingService, table
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recorded_events import RecordedEvents
 
 #: An outlier takes at least this multiple of the expected time, which so many executions determine at least.
 LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
@@ -356,7 +356,32 @@ def steepest(service: Service, sizes: Sequence[int]) -> float:
     return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
 
 
-def joined_times(recordings: Iterable[RecordedEvents]) -> LearnedTimes:
+@with_short_traceback
+def service(rec: Recording) -> LearnedTimes:
+    """Return the execution times as a service model, for simulations of the recorded arrivals.
+
+    An execution with the rows and at the time of a recorded one takes as long; any other one takes the typical time
+    of its size, varied as recorded around its time. Called with rows, it returns the latter, in nanoseconds.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nothing was executed.
+    """
+    if not rec.batch_sizes():
+        raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
+    return LearnedTimes(tuple(executions_of(rec)), max(1, len(rec.replicas)))
+
+
+def outliers(rec: Recording) -> list[Outlier]:
+    """Batches that took much longer than others of their size, for a recording of one model."""
+    by_number = {batch.number: batch for batch in rec.batches}
+    executions = tuple(executions_of(rec))
+    found = LearnedTimes(executions).outliers if executions else ()
+    return [Outlier(by_number[one.batch], one.time_ns / expected_ns) for one, expected_ns in found]
+
+
+def joined_times(recordings: Iterable[Recording]) -> LearnedTimes:
     """Return the times of several recordings of one model, as if one had followed the other."""
     joined: list[RecordedExecution] = []
     for recording in recordings:

@@ -6,14 +6,31 @@ Waiting requests are asynchronous slices, and a counter shows the queue depth.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import Wait, queue_depth, waits_of
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.perfetto import name_event, slice_event
 from tritonnb.telemetry.trace_entry import TraceEvent
+
+
+@with_short_traceback
+def to_perfetto(rec: Recording, path: str | os.PathLike[str]) -> None:
+    """Write the recording as a trace for https://ui.perfetto.dev.
+
+    Parameters
+    ----------
+    path : path
+        File to write (JSON, Chrome's trace event format).
+    """
+    content = json.dumps({"traceEvents": trace_events(rec), "displayTimeUnit": "ms"})
+    Path(path).write_text(content, encoding="utf-8")
 
 
 def trace_events(rec: Recording) -> list[TraceEvent]:

@@ -14,6 +14,7 @@ from itertools import product, starmap
 from statistics import fmean
 from typing import Any
 
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -22,7 +23,6 @@ from tritonnb.recording.learned_times import PIECES
 from tritonnb.recording.plan import Option, Plan, cost_of
 from tritonnb.recording.prediction import Figures, Prediction, Range, resampled_arrivals, simulated_figures
 from tritonnb.recording.twin import Twin
-from tritonnb.simulation.arrivals import require_positive
 from tritonnb.simulation.run import capacity, instance_count
 
 #: Replicas that are simulated together, behind their router.

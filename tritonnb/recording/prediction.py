@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.latencies import SimulatedLatencies, latencies_from_columns
 from tritonnb.recording.learned_times import PIECES, LearnedTimes
 from tritonnb.recording.resampled_times import Resampled
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import Columns
 from tritonnb.simulation.run import instance_count, run
 

@@ -7,14 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
-from typing import TYPE_CHECKING
 
+from tritonnb.recording.instance_names import replica_of
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
-from tritonnb.simulation.replicas import replica_of
 from tritonnb.telemetry.lanes import count_overlaps
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recorded_events import RecordedEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class RecordedExecution:
     batch: int
 
 
-def executions_of(rec: RecordedEvents) -> list[RecordedExecution]:
+def executions_of(rec: Recording) -> list[RecordedExecution]:
     """Return the executions of a recording, in the order in which they began."""
     origin_ns = rec.first_arrival_ns
     queued: dict[int, list[int]] = {}

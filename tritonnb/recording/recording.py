@@ -1,27 +1,36 @@
-"""A recording: the events of a server or a simulation over a period, and the requests and batches derived from them."""
+"""A recording: the events of a server or a simulation over a period, and the requests and batches derived from them.
+
+A recording is its data. Questions about it (`Recording.blame`, `Recording.what_if`, …) are answered by packages above
+this one, which register themselves in `tritonnb.accessors`.
+"""
 
 from __future__ import annotations
 
-import json
+import math
 import os
-from collections.abc import Callable
-from pathlib import Path
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from itertools import product, starmap
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tritonnb.core import events as event_types
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import Event, RequestArrived, RequestRefused
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.html_table import html_report
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording import files
-from tritonnb.recording.arrivals import arrivals_of
-from tritonnb.recording.batches import RequestRecord
-from tritonnb.recording.blame import Blame, blame
-from tritonnb.recording.comparison import Comparison
-from tritonnb.recording.diagnoses import Diagnosis, diagnose
-from tritonnb.recording.recorded_events import RecordedEvents
-from tritonnb.recording.summary import summary, verdict
-from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.service import Service
+from tritonnb.recording.arrivals import Arrival, arrivals_of
+from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
+from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
+from tritonnb.recording.generations import Generation, generations_of
+from tritonnb.recording.instance_names import instance_on, instances_of, natural_sort_key, replica_of
+from tritonnb.recording.sequences import SlotHistory, SlotOccupancy, slot_count
+from tritonnb.recording.trace_source import Agreement, TraceSource
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     import pandas
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
 
 @extensible
 @with_short_tracebacks
-class Recording(RecordedEvents):
+class Recording:
     """The events of a server or a simulation over a period.
 
     Attributes
@@ -67,14 +76,48 @@ class Recording(RecordedEvents):
     2
     """
 
-    plot: ClassVar[Any]
-    view: ClassVar[Callable[..., Any]]
-    to_html: ClassVar[Callable[..., None]]
+    # What other packages answer about a recording: `tritonnb.accessors` says which function answers what.
+    blame: ClassVar[Callable[..., Any]]
     debug: ClassVar[Callable[..., Any]]
-    between: ClassVar[Callable[..., Recording]]
-    twin: ClassVar[Callable[..., Any]]
-    worksheet: ClassVar[Callable[..., Any]]
+    diagnoses: ClassVar[Callable[..., Any]]
     from_trace: ClassVar[Callable[..., Recording]]
+    outliers: ClassVar[list[Outlier]]
+    plot: ClassVar[Any]
+    service: ClassVar[Callable[..., Any]]
+    summary: ClassVar[Callable[..., dict[str, float]]]
+    to_html: ClassVar[Callable[..., None]]
+    to_perfetto: ClassVar[Callable[..., None]]
+    twin: ClassVar[Callable[..., Any]]
+    verdict: ClassVar[Callable[..., str]]
+    view: ClassVar[Callable[..., Any]]
+    what_if: ClassVar[Callable[..., Any]]
+    worksheet: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        configs: Mapping[str, pb.ModelConfig] | None = None,
+        *,
+        simulated: bool = False,
+        source: TraceSource | None = None,
+    ) -> None:
+        self.simulated = simulated
+        self.source = source
+        self.fill(events, configs or {})
+
+    def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
+        """Replace the content; a recording in progress is empty until it ends.
+
+        Parameters
+        ----------
+        events : iterable of Event
+        configs : mapping of str to ModelConfig
+        """
+        self.events = list(events)
+        self.configs = dict(configs)
+        for name, member in vars(Recording).items():
+            if isinstance(member, cached_property):  # derived from the events
+                self.__dict__.pop(name, None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
@@ -110,20 +153,7 @@ class Recording(RecordedEvents):
         ----------
         path : path
         """
-        files.write(path, self)
-
-    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
-        """Write the recording as a trace for https://ui.perfetto.dev.
-
-        Parameters
-        ----------
-        path : path
-            File to write (JSON, Chrome's trace event format).
-        """
-        from tritonnb.recording.perfetto import trace_events
-
-        content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
-        Path(path).write_text(content, encoding="utf-8")
+        files.write(path, self.events, self.configs, simulated=self.simulated, source=self.source)
 
     def for_model(self, model: str) -> Recording:
         """Return the part of the recording that concerns one model.
@@ -151,128 +181,204 @@ class Recording(RecordedEvents):
         source = None if self.source is None else self.source.for_model(model)
         return Recording(events, configs, simulated=self.simulated, source=source)
 
+    def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Excerpt:
+        """Return the requests that were in the server during a time range, and their batches.
+
+        Parameters
+        ----------
+        start_ms, end_ms : float, optional
+            Milliseconds from the beginning of the recording; by default its beginning and its end.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If ``start_ms`` is not before ``end_ms``, or one of them is not a finite number.
+
+        Examples
+        --------
+        >>> from tritonnb import constant, fixed, simulate
+        >>> recording = simulate("max_batch_size: 4", constant(100, 1), fixed(5))
+        >>> len(recording.requests), len(recording.between(0, 500).requests)
+        (100, 51)
+        """
+        first, last = ((time_ns - self.origin_ns) / 1e6 for time_ns in self.span_ns)
+        start = first if start_ms is None else start_ms
+        stop = last if end_ms is None else end_ms
+        try:
+            is_valid = -math.inf < start < stop < math.inf
+        except TypeError:
+            is_valid = False
+        if not is_valid:
+            raise InvalidArgumentError(
+                f"time range of a recording expected numbers start_ms < end_ms, got {start!r} and {stop!r}: "
+                f"this recording lasts from {first:.1f} to {last:.1f} ms"
+            )
+        return Excerpt(self, *(self.origin_ns + round(ms * 1e6) for ms in (start, stop)))
+
+    @cached_property
+    def executed(self) -> list[tuple[Batch, list[RequestRecord]]]:
+        """The batches that ran, in the order in which they finished, each with its requests."""
+        return list(batches_of(self.events))
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """The batches that ran, in the order in which they finished."""
+        return [batch for batch, _ in self.executed]
+
+    @cached_property
+    def requests(self) -> list[RequestRecord]:
+        """The requests that ran."""
+        return [request for _, requests in self.executed for request in requests]
+
+    @cached_property
+    def arrived(self) -> dict[int, RequestArrived]:
+        """The arrival of each request by its serial, in the order of time."""
+        return {event.serial: event for event in self.events if isinstance(event, RequestArrived)}
+
+    @property
+    def refused(self) -> list[RequestRefused]:
+        """The requests that were refused or cancelled before they ran."""
+        return [event for event in self.events if isinstance(event, RequestRefused)]
+
+    @cached_property
+    def slot_occupancy(self) -> list[SlotOccupancy]:
+        """The sequence in each batch slot over time, ordered by their assignment; empty without a stateful model."""
+        history = SlotHistory(self.configs)
+        for batch, requests in sorted(self.executed, key=lambda pair: (pair[0].sent_ns, pair[0].number)):
+            history.add_batch(batch, requests)
+        return history.occupancies(self.span_ns[1])  # later idle timeouts are not part of the recording
+
+    @cached_property
+    def ensemble_requests(self) -> list[EnsembleRequest]:
+        """Requests of ensembles, with the requests of their steps."""
+        return ensemble_requests_of(self.events)
+
+    @cached_property
+    def generations(self) -> list[Generation]:
+        """Requests that were answered token by token, and the steps that computed the tokens; often empty."""
+        return generations_of(self.events, self.configs, self.executed)
+
+    def derive(self) -> None:
+        """Compute everything that is derived from the events, which fails if they contradict each other."""
+        for derived in (self.batches, self.requests, self.slot_occupancy, self.ensemble_requests, self.generations):
+            len(derived)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """The monotonic times of the first event, or of the acceptance of a request that ran, and of the last event."""
+        times = [event.time_ns for event in self.events] or [0]
+        begin = min(times[0], *(request.queued_ns for request in self.requests)) if self.requests else times[0]
+        return begin, max(times)
+
+    @property
+    def origin_ns(self) -> int:
+        """The time (monotonic clock, ns) that figures show as 0: the beginning."""
+        return self.span_ns[0]
+
+    @property
+    def first_arrival_ns(self) -> int:
+        """The time of the first arrival (monotonic clock, ns); 0 if there is none."""
+        return next((event.time_ns for event in self.arrived.values()), 0)
+
+    @property
+    def instances(self) -> list[str]:
+        """The names of the instances that ran a batch, and of configured ones that stayed idle."""
+        seen = {batch.instance for batch in self.batches}
+        replicas = self.replicas
+        for name, config in self.configs.items():
+            if any(batch.model == name for batch in self.batches):
+                defined = instances_of(name, config)
+                seen.update(starmap(instance_on, product(replicas, defined)) if replicas else defined)
+        return sorted(seen, key=natural_sort_key)
+
+    @property
+    def replicas(self) -> list[str]:
+        """The replicas that ran a batch; empty in a recording of one server."""
+        names = {replica_of(batch.instance) for batch in self.batches} - {""}
+        return sorted(names, key=natural_sort_key)
+
+    def sizes_of(self, instance: str) -> tuple[int, list[int]]:
+        """Return the largest possible batch of an instance in rows, and the preferred batch sizes of its model.
+
+        Parameters
+        ----------
+        instance : str
+        """
+        batches = [batch for batch in self.batches if batch.instance == instance]
+        config = self._config_of(instance)
+        seen = max((batch.size for batch in batches), default=1)
+        if config is None:
+            return seen, []
+        batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
+        return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
+
+    def slots_of(self, instance: str) -> int:
+        """Return the number of batch slots of an instance of a stateful model.
+
+        Parameters
+        ----------
+        instance : str
+        """
+        config = self._config_of(instance)
+        used = [slot for batch in self.batches if batch.instance == instance for slot in batch.slots or ()]
+        seen = max(used, default=0) + 1
+        return seen if config is None else max(seen, slot_count(config))
+
+    def _config_of(self, instance: str) -> pb.ModelConfig | None:
+        models = {batch.model for batch in self.batches if batch.instance == instance}
+        names = models or {name for name in self.configs if instance.startswith(f"{name}_")}
+        return next((self.configs[name] for name in names if name in self.configs), None)
+
+    def batch_sizes(self) -> dict[int, int]:
+        """Return the number of batches that ran, by batch size in rows."""
+        self.require_every_request("batch_sizes()")
+        return dict(sorted(Counter(batch.size for batch in self.batches).items()))
+
+    def median_ms(self, size: int) -> float:
+        """Return the median execution time of batches with this many rows, in milliseconds.
+
+        Parameters
+        ----------
+        size : int
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no such batch ran.
+        """
+        times = [batch.compute_ns / 1e6 for batch in self.batches if batch.size == size]
+        if not times:
+            raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
+        return statistics.median(times)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """The number of batches of a trace that a replay of the scheduler reproduces; None without a trace."""
+        return None if self.source is None else self.source.agreement
+
+    def require_every_request(self, purpose: str) -> None:
+        """Raise an error if the recording was made from a sampled trace.
+
+        Parameters
+        ----------
+        purpose : str
+            The beginning of the error message.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it does not contain every request.
+        """
+        if self.source is not None and self.source.sampled:
+            raise InvalidArgumentError(
+                f"{purpose} expected a recording of every request, got a sample: {self.source.sampled}; "
+                "set trace_rate to 1"
+            )
+
     def arrivals(self) -> list[Arrival]:
         """Return the arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
         self.require_every_request("arrivals()")
-        return arrivals_of(self)
-
-    def what_if(
-        self, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object
-    ) -> Comparison:
-        """Simulate the same arrivals under an edited configuration.
-
-        Both the recorded and the edited configuration are simulated, with as many replicas as were recorded. Arrival
-        times stay as recorded, although clients that wait for responses would have sent earlier or later under the
-        edited configuration.
-
-        Parameters
-        ----------
-        service : Service, optional
-            Service-time model; by default the recorded one (`service`), whose times vary as recorded.
-        seed : int, optional
-            Seed of service times that vary.
-        continuous : bool, optional
-            Of a recording of generations: True for continuous batching (iterative sequences), where a generation leaves
-            its slot with its last token; False for static batching, where a batch of generations lasts until the end of
-            the longest one. ``service`` is then the time of a step.
-        **edits
-            Fields of the configuration: ``max_queue_delay_microseconds=0``, ``max_batch_size=16``,
-            ``preferred_batch_size=[4]``, ``count=2``, …
-
-        Returns
-        -------
-        Comparison
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the recording is not of exactly one model (see `for_model`), or a field does not exist.
-
-        Examples
-        --------
-        >>> from tritonnb import fixed, simulate
-        >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
-        >>> [batch.size for batch in recording.what_if(max_batch_size=8).after.batches]
-        [1, 7]
-        """
-        from tritonnb.recording.what_if import what_if
-
-        return what_if(self, service, seed, continuous, edits)
-
-    def blame(self, request: RequestRecord | int | str | None = None, *, service: Service | None = None) -> Blame:
-        """Split the latency of a request into causes, exactly, and find what would remove each.
-
-        Parameters
-        ----------
-        request : RequestRecord, int or str, optional
-            The request, its serial, or the id given by the client; by default the slowest request.
-        service : Service, optional
-            Service-time model of the simulations that find remedies; by default the recorded one (`service`).
-
-        Returns
-        -------
-        Blame
-            ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes
-            of the configuration that remove them.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If no such request ran, or the recording has no configuration of its model.
-
-        Examples
-        --------
-        >>> from tritonnb import fixed, simulate
-        >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
-        >>> recording.blame().parts
-        {'instances_busy': 10000000, 'earlier_requests': 10000000, 'compute_infer': 10000000}
-        """
-        return blame(self, request, service)
-
-    def summary(self) -> dict[str, float]:
-        """Return the key figures of the recording.
-
-        Returns
-        -------
-        dict
-            ``requests``, ``rows``, ``batches`` : int
-                What ran. A request that runs several times (iterative sequences) counts each time.
-            ``rate`` : float
-                Requests per second, from the first reception to the end of the last execution; virtual in a simulation.
-            ``refused``, ``failed`` : int
-                Requests that did not run, and requests that ran with an error.
-            ``mean_batch_size`` : float
-                Rows per batch.
-            ``rows_batched`` : float
-                Share (0 to 1) of the rows that ran in a batch with rows of another request.
-            ``null_rows`` : int
-                Null requests, the padding of the direct strategy of the sequence batcher.
-            ``longest_queue_ms`` : float
-                Longest time of a request in the queue, in milliseconds.
-            ``latency_p50_ms``, ``latency_p99_ms`` : float
-                Quantiles of the time from reception to the end of the execution, in milliseconds.
-            ``tokens``, ``tokens_per_second``, ``time_to_first_token_p50_ms``, ``time_to_first_token_p99_ms``, \
-            ``time_per_output_token_p50_ms``, ``time_per_output_token_p99_ms``, ``idle_slots`` : float
-                Only with `generations`: what was computed when, without the way to the client; and the share (0 to 1)
-                of the time in slots, or in places of static batches, after the end of a generation.
-
-        Examples
-        --------
-        >>> from tritonnb import fixed, simulate
-        >>> rec = simulate("max_batch_size: 2 dynamic_batching { }", [(0, 2)] * 2, fixed(5))
-        >>> rec.summary()["mean_batch_size"], rec.summary()["latency_p50_ms"]
-        (2.0, 7.5)
-        """
-        return summary(self)
-
-    def verdict(self) -> str:
-        """Summarize the recording in one sentence."""
-        return verdict(self)
-
-    def diagnoses(self) -> list[Diagnosis]:
-        """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none."""
-        self.require_every_request("diagnoses()")
-        return diagnose(self)
+        return arrivals_of(self.events, self.arrived, self.requests)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return one row for each batch; ``sent_ms`` counts from the first batch sent.
@@ -327,3 +433,70 @@ class Recording(RecordedEvents):
         rows = [(size, count, f"{self.median_ms(size):.2f}") for size, count in self.batch_sizes().items()]
         titles = ("batch size (rows)", "batches", "compute, median (ms)")
         return html_report(self.verdict(), titles, rows, [*self.diagnoses(), *self.remarks()])
+
+
+class Excerpt(Recording):
+    """The requests that were in the server during a time range of a recording, and their batches.
+
+    Times count from the beginning of the whole recording.
+    """
+
+    def __init__(self, whole: Recording, begin_ns: int, end_ns: int) -> None:
+        self._whole = whole
+        self._begin_ns, self._end_ns = begin_ns, end_ns
+        present = [request for request in whole.requests if self._overlaps(request.received_ns, request.exec_end_ns)]
+        refused = [refusal.serial for refusal in whole.refused if self._overlaps(refusal.received_ns, refusal.time_ns)]
+        self._numbers = {request.batch for request in present}
+        self._serials = {request.serial for request in whole.requests if request.batch in self._numbers} | {*refused}
+        included = filter(self._includes, whole.events)
+        super().__init__(included, whole.configs, simulated=whole.simulated, source=whole.source)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """Begin and end of the time range (monotonic clock, ns)."""
+        return self._begin_ns, self._end_ns
+
+    @property
+    def origin_ns(self) -> int:
+        """The beginning of the whole recording."""
+        return self._whole.origin_ns
+
+    @property
+    def instances(self) -> list[str]:
+        """Instances of the whole recording."""
+        return self._whole.instances
+
+    @cached_property
+    def slot_occupancy(self) -> list[SlotOccupancy]:
+        """Sequences that held a slot during the time range, or waited for one."""
+        occupancies = self._whole.slot_occupancy
+        return [
+            occupancy
+            for occupancy in occupancies
+            if self._overlaps(occupancy.arrived_ns, occupancy.released_ns or self._end_ns)
+        ]
+
+    @cached_property
+    def generations(self) -> list[Generation]:
+        """Generations that were in the server during the time range, with all of their steps."""
+        generations = self._whole.generations
+        return [one for one in generations if self._overlaps(one.arrived_ns, one.free_ns)]
+
+    @cached_property
+    def ensemble_requests(self) -> list[EnsembleRequest]:
+        """Requests of ensembles with a step in the server during the time range."""
+        return [request for request in self._whole.ensemble_requests if self._serials.intersection(request.steps)]
+
+    def _overlaps(self, begin_ns: int, end_ns: int) -> bool:
+        return begin_ns <= self._end_ns and end_ns >= self._begin_ns
+
+    def _includes(self, event: event_types.Event) -> bool:
+        if isinstance(event, event_types.BatchSent | event_types.BatchExecuted):
+            return event.batch in self._numbers
+        if isinstance(event, event_types.StepSent):
+            return event.step_serial in self._serials
+        if isinstance(event, event_types.EnsembleExecuted):
+            return self._overlaps(event.received_ns, event.time_ns)
+        if isinstance(event, event_types.RequestArrived | event_types.RequestCancelled | event_types.RequestRefused):
+            return event.serial in self._serials
+        return self._overlaps(event.time_ns, event.time_ns)

@@ -11,20 +11,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
 from tritonnb.recording.batches import latencies_ms
+from tritonnb.recording.blame import Blame
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.rerun import Rerun
 from tritonnb.recording.sequences import slot_count
 from tritonnb.telemetry.quantiles import quantile
-
-if TYPE_CHECKING:
-    from tritonnb.recording.blame import Blame
-    from tritonnb.recording.recording import Recording
 
 Edits = dict[str, Any]
 #: Requests before the one in question that are simulated.
@@ -81,15 +79,24 @@ def _change(before_ns: int, after_ns: int) -> str:
     return f"{before_ns / 1e6:.3f} → {after_ns / 1e6:.3f} ms"
 
 
-def find_remedies(blame: Blame, causes: tuple[str, ...]) -> dict[str, Remedy]:
-    """Return the smallest remedy of each cause; causes that no candidate reduces are left out.
+def remedies(blame: Blame) -> dict[str, Remedy]:
+    """Return the smallest configuration change that reduces each cause of a latency, found by simulation.
+
+    The simulation has the recorded arrivals and service times, like `Recording.what_if`. A remedy that does not reduce
+    the latency of the request is not reported. A cause with an outlier has no remedy, because the simulation does not
+    reproduce it.
 
     Parameters
     ----------
     blame : Blame
         Of a request in a recording of one model.
-    causes : tuple of str
+
+    Returns
+    -------
+    dict of str to Remedy
+        By cause; causes that no candidate reduces are left out.
     """
+    causes = [cause for cause in blame.parts if cause not in blame.outliers]
     rec, request = blame.recording, blame.request
     config = rec.configs[request.model]
     serials = list(rec.arrived)
@@ -97,9 +104,9 @@ def find_remedies(blame: Blame, causes: tuple[str, ...]) -> dict[str, Remedy]:
         return {}
     outcomes = _Outcomes(blame, serials.index(request.serial))
     before = outcomes.of(config)
-    remedies: dict[str, Remedy] = {}
+    found: dict[str, Remedy] = {}
     if before is None:
-        return remedies
+        return found
     known: dict[str, Blame | None] = {}
     for cause in causes:
         part_ns = before.parts.get(cause, 0)
@@ -115,11 +122,11 @@ def find_remedies(blame: Blame, causes: tuple[str, ...]) -> dict[str, Remedy]:
                 edits, part_ns, after.parts.get(cause, 0), before.latency_ns, after.latency_ns,
                 _p99_ms(before.recording), _p99_ms(after.recording),
             )  # fmt: skip
-            if cause not in remedies or remedy.removes:
-                remedies[cause] = remedy
+            if cause not in found or remedy.removes:
+                found[cause] = remedy
             if remedy.removes:
                 break
-    return remedies
+    return found
 
 
 def _p99_ms(rec: Recording) -> float:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.simulation.arrivals import Arrival
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.recording import Recording
+from tritonnb.recording.simulate import simulated
 from tritonnb.simulation.service import Service
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 
 class Rerun:
@@ -60,8 +58,6 @@ class Rerun:
         seed : int, optional
             Of execution times that were not recorded.
         """
-        from tritonnb.recording.simulate import simulated  # the class of recordings imports this module
-
         options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
         return simulated(config, arrivals, self.times, seed, **options)
 

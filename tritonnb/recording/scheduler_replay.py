@@ -12,12 +12,12 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.recording.arrivals import arrival_of
+from tritonnb.recording.instance_names import replica_of
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import Decision, Execute, Reason, Refuse, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.reasons import WAIT, Facts, pluralize
 from tritonnb.simulation.engine import SimulatedRequest
-from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.run import instance_names
 
 _WAIT_MEANING = "no rule applies: the batcher waits for more requests, or for the delay"

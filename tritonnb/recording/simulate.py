@@ -97,7 +97,7 @@ def simulate(
 
     >>> from tritonnb.simulation.service import fixed
     >>> config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
-    >>> from tritonnb.simulation.arrivals import Arrival
+    >>> from tritonnb.recording.arrivals import Arrival
     >>> later = [Arrival(ms=100 / 3, rows=rows) for rows in (6, 2)]
     >>> arrivals = [Arrival(ms=0, rows=4), Arrival(ms=50 / 3, rows=2), Arrival(ms=0, rows=2), *later]
     >>> [batch.size for batch in simulate(config, arrivals, fixed(50)).batches]

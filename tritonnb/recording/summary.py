@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.recording.latency_split import CAUSES, QUEUE_DELAY, WAITS
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.engine import Columns
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 
 def columns_of(recording: Recording) -> Columns:
@@ -27,8 +24,41 @@ def columns_of(recording: Recording) -> Columns:
     return columns
 
 
+@with_short_traceback
 def summary(recording: Recording) -> dict[str, float]:
-    """Return the key figures of a recording; `Recording.summary` documents keys and units."""
+    """Return the key figures of the recording.
+
+    Returns
+    -------
+    dict
+        ``requests``, ``rows``, ``batches`` : int
+            What ran. A request that runs several times (iterative sequences) counts each time.
+        ``rate`` : float
+            Requests per second, from the first reception to the end of the last execution; virtual in a simulation.
+        ``refused``, ``failed`` : int
+            Requests that did not run, and requests that ran with an error.
+        ``mean_batch_size`` : float
+            Rows per batch.
+        ``rows_batched`` : float
+            Share (0 to 1) of the rows that ran in a batch with rows of another request.
+        ``null_rows`` : int
+            Null requests, the padding of the direct strategy of the sequence batcher.
+        ``longest_queue_ms`` : float
+            Longest time of a request in the queue, in milliseconds.
+        ``latency_p50_ms``, ``latency_p99_ms`` : float
+            Quantiles of the time from reception to the end of the execution, in milliseconds.
+        ``tokens``, ``tokens_per_second``, ``time_to_first_token_p50_ms``, ``time_to_first_token_p99_ms``, \
+        ``time_per_output_token_p50_ms``, ``time_per_output_token_p99_ms``, ``idle_slots`` : float
+            Only with `generations`: what was computed when, without the way to the client; and the share (0 to 1)
+            of the time in slots, or in places of static batches, after the end of a generation.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> rec = simulate("max_batch_size: 2 dynamic_batching { }", [(0, 2)] * 2, fixed(5))
+    >>> rec.summary()["mean_batch_size"], rec.summary()["latency_p50_ms"]
+    (2.0, 7.5)
+    """
     columns = columns_of(recording)
     columns.failed = sum(1 for request in recording.requests if request.failed)
     figures = columns.summary()
@@ -38,6 +68,7 @@ def summary(recording: Recording) -> dict[str, float]:
     return figures
 
 
+@with_short_traceback
 def verdict(recording: Recording) -> str:
     """Summarize a recording in one sentence."""
     if not recording.batches:
@@ -75,7 +106,7 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     if longest_ms <= 1.05 * allowed:
         return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms)"
     longest = max(recording.requests, key=lambda request: request.queue_ns)
-    waits = {cause: ns for cause, ns in blame(recording, longest, None).parts.items() if cause in WAITS}
+    waits = {cause: ns for cause, ns in blame(recording, longest).parts.items() if cause in WAITS}
     waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
     cause = max(waits, key=waits.__getitem__)
     return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"

@@ -14,6 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.cross_validation import ValidatedPart, misfit_of, validated_parts
 from tritonnb.recording.latencies import latencies_from_columns
 from tritonnb.recording.learned_times import LEAST_BATCHES, steepest
@@ -29,7 +30,7 @@ from tritonnb.recording.prediction import (
 from tritonnb.recording.rerun import config_of
 from tritonnb.recording.summary import columns_of
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import Arrival, as_arrivals
+from tritonnb.simulation.arrivals import as_arrivals
 from tritonnb.simulation.run import instance_count
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Twin:
     def __init__(self, recording: Recording) -> None:
         recording.require_every_request("twin()")
         self.recording = recording
-        self.times = recording.service()
+        self.times: LearnedTimes = recording.service()
         self._config = config_of(recording, "twin()")
         self._arrivals = recording.arrivals()
 

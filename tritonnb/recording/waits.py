@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tritonnb.recording.recorded_events import RecordedEvents
+from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.lanes import count_overlaps
 
 
@@ -32,7 +32,7 @@ class Wait:
     refused: str = ""
 
 
-def waits_of(rec: RecordedEvents) -> list[Wait]:
+def waits_of(rec: Recording) -> list[Wait]:
     """Return the wait of each request, ordered by its beginning; a request that runs several times has one wait."""
     sent = {batch.number: batch.sent_ns for batch in rec.batches}
     by_serial: dict[int, Wait] = {}
@@ -50,7 +50,7 @@ def waits_of(rec: RecordedEvents) -> list[Wait]:
     return sorted(by_serial.values(), key=lambda wait: (wait.begin_ns, wait.serial))
 
 
-def visible_waits(rec: RecordedEvents) -> list[Wait]:
+def visible_waits(rec: Recording) -> list[Wait]:
     """Return the waits that overlap the time range of a recording."""
     begin_ns, end_ns = rec.span_ns
     return [wait for wait in waits_of(rec) if wait.begin_ns <= end_ns and wait.end_ns >= begin_ns]

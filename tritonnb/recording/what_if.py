@@ -7,6 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.comparison import Comparison
@@ -18,10 +19,46 @@ from tritonnb.recording.rerun import Rerun
 from tritonnb.simulation.service import Service
 
 
+@with_short_traceback
 def what_if(
-    rec: Recording, service: Service | None, seed: int, continuous: bool | None, edits: dict[str, object]
+    rec: Recording, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object
 ) -> Comparison:
-    """Simulate the arrivals of a recording with its configuration, and with edits; see `Recording.what_if`."""
+    """Simulate the same arrivals under an edited configuration.
+
+    Both the recorded and the edited configuration are simulated, with as many replicas as were recorded. Arrival
+    times stay as recorded, although clients that wait for responses would have sent earlier or later under the
+    edited configuration.
+
+    Parameters
+    ----------
+    service : Service, optional
+        Service-time model; by default the recorded one (`service`), whose times vary as recorded.
+    seed : int, optional
+        Seed of service times that vary.
+    continuous : bool, optional
+        Of a recording of generations: True for continuous batching (iterative sequences), where a generation leaves
+        its slot with its last token; False for static batching, where a batch of generations lasts until the end of
+        the longest one. ``service`` is then the time of a step.
+    **edits
+        Fields of the configuration: ``max_queue_delay_microseconds=0``, ``max_batch_size=16``,
+        ``preferred_batch_size=[4]``, ``count=2``, …
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording is not of exactly one model (see `for_model`), or a field does not exist.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
+    >>> [batch.size for batch in recording.what_if(max_batch_size=8).after.batches]
+    [1, 7]
+    """
     rerun = Rerun(rec, "what_if", service)
     edited = with_overrides(rerun.config, edits)
     if continuous is not None or rec.generations:

@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tritonnb.recording.recorded_events import natural_sort_key
+from tritonnb.recording.instance_names import natural_sort_key
 from tritonnb.remote.traced_request import ReportedBatch, TracedRequest
 from tritonnb.telemetry.lanes import count_overlaps
 from tritonnb.telemetry.trace_entry import BATCH_SENT

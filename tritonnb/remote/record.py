@@ -10,6 +10,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from tritonnb.client.v2_client import V2Client
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
 from tritonnb.recording.recording import Recording
@@ -23,7 +24,6 @@ from tritonnb.remote.trace_file import read_entries, requests_of, series_of
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import require_positive
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY

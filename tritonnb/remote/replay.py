@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.trace_source import Agreement
 from tritonnb.remote.batching import TracedBatch
 from tritonnb.remote.possible_states import PossibleStates
@@ -30,7 +31,6 @@ from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, queue_delay_ns
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import explain, pluralize
-from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import SimulatedRequest
 
 #: A request may get into the queue this much later than the time stamp that is taken before.

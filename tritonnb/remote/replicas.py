@@ -17,8 +17,8 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
 from tritonnb.core.failures import warn
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.files import event_of
+from tritonnb.recording.instance_names import instance_on
 from tritonnb.recording.recording import Recording
-from tritonnb.simulation.replicas import instance_on
 
 #: Seconds between two readings of the events of a recording. A replica that is lost takes its last events with it.
 _READ_S = 0.25

@@ -21,7 +21,7 @@ from tritonnb.core.events import (
     StepSent,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.recorded_events import instances_of
+from tritonnb.recording.instance_names import instances_of
 from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, reported_instances
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.decisions import Reason

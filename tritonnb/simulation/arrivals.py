@@ -6,131 +6,14 @@ positional times, the first value of an `Arrival` or a pair, are in microseconds
 
 from __future__ import annotations
 
-import math
-import operator
 import random
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count, islice, takewhile
-from typing import cast
 
+from tritonnb.core.arguments import require_positive, require_seed
 from tritonnb.core.errors import InvalidArgumentError
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """One request and when it arrives: ``Arrival(ms=17, rows=2)``, ``Arrival(us=17_000, rows=2)``.
-
-    Parameters
-    ----------
-    time_us, us, ms : float
-        Time of arrival since the start: exactly one of them. A positional time is in microseconds.
-    rows : int, optional
-        Batch size of the request.
-    priority, timeout_us : int, optional
-        Request parameters; 0 for none. The timeout is in microseconds.
-    sequence_id : int or str, optional
-        Correlation ID; 0 for none.
-    sequence_start, sequence_end : bool, optional
-    batch_key : hashable, optional
-        Requests with equal keys may share a batch; represents the shapes of variable-size inputs.
-    cancel_us : float, optional
-        When the client cancels the request, in microseconds since the start.
-    steps : int, optional
-        How often the model executes the request: the tokens of a generation with iterative sequences. A model without
-        them runs all steps in one execution, which takes as long as those of the request with the most.
-
-    Attributes
-    ----------
-    time_us : float
-        Microseconds since the start. The other attributes are the parameters.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If there is not exactly one time, it is negative or not finite, or rows or steps is not a positive
-        integer.
-
-    Examples
-    --------
-    >>> Arrival(ms=1.5, rows=2) == Arrival(us=1500, rows=2) == Arrival(1500, 2)
-    True
-    >>> Arrival(ms=1).with_steps(4).steps
-    4
-    >>> Arrival(1500, 2, cancel_us=2000).at(2500).cancel_us
-    3000
-    """
-
-    time_us: float = cast(float, None)  # only as a parameter
-    rows: int = 1
-    priority: int = 0
-    timeout_us: int = 0
-    sequence_id: int | str = 0
-    sequence_start: bool = False
-    sequence_end: bool = False
-    batch_key: Hashable = None
-    cancel_us: float | None = None
-    steps: int = 1
-    _: KW_ONLY
-    us: InitVar[float | None] = None
-    ms: InitVar[float | None] = None
-
-    def __post_init__(self, us: float | None, ms: float | None) -> None:
-        is_usual = us is None and ms is None and type(self.time_us) in (int, float)
-        is_usual = is_usual and type(self.rows) is type(self.steps) is int  # there may be a million of them
-        if is_usual and 0 <= self.time_us < math.inf and self.rows > 0 and self.steps > 0:
-            return
-        times = [(time, scale) for time, scale in ((self.time_us, 1), (us, 1), (ms, 1000)) if time is not None]
-        if len(times) != 1:
-            raise InvalidArgumentError(
-                f"Arrival expected one time, got {len(times)}; write Arrival(ms=17) or Arrival(us=17_000) "
-                "(a positional time is in µs)"
-            )
-        [(time, scale)] = times
-        try:
-            valid = 0 <= time < math.inf and operator.index(self.rows) > 0
-        except TypeError:
-            valid = False
-        if not valid:
-            unit = "µs" if scale == 1 else "ms"
-            raise InvalidArgumentError(
-                f"Arrival expected a time in {unit} of at least 0, and rows of at least 1, "
-                f"got {time!r} and {self.rows!r}"
-            )
-        require_positive(steps=self.steps)
-        object.__setattr__(self, "time_us", time * scale)
-
-    def with_steps(self, steps: int) -> Arrival:
-        """Return the same arrival of a request that the model executes so often.
-
-        Parameters
-        ----------
-        steps : int
-        """
-        return replace(self, steps=steps)
-
-    def at(self, time_us: float) -> Arrival:
-        """Return the same arrival at another time; the time until the client cancels the request stays.
-
-        Parameters
-        ----------
-        time_us : float
-            Microseconds since the start.
-        """
-        cancel_us = None if self.cancel_us is None else time_us + self.cancel_us - self.time_us
-        # A plan calls this millions of times, and `dataclasses.replace` takes twice as long.
-        return Arrival(
-            time_us,
-            self.rows,
-            self.priority,
-            self.timeout_us,
-            self.sequence_id,
-            self.sequence_start,
-            self.sequence_end,
-            self.batch_key,
-            cancel_us,
-            self.steps,
-        )
+from tritonnb.recording.arrivals import Arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,37 +79,6 @@ def timed_arrivals(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[
 
 #: Arrival processes of an open loop, in which clients do not wait for responses.
 PROCESSES = ("constant", "poisson", "burst")
-
-
-def require_positive(**values: float | None) -> None:
-    """Check that values are positive; None is accepted.
-
-    Raises
-    ------
-    InvalidArgumentError
-        With the name of the first value that is not.
-    """
-    for name, value in values.items():
-        try:
-            valid = value is None or value > 0
-        except TypeError:
-            valid = False
-        if not valid:
-            raise InvalidArgumentError(f"{name} must be positive, got {value!r}")
-
-
-def require_seed(seed: object) -> None:
-    """Check that a seed of random numbers is an integer.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is something else.
-    """
-    try:
-        operator.index(seed)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgumentError(f"seed expected an integer, got {seed!r}") from None
 
 
 def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:

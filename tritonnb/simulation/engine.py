@@ -14,10 +14,12 @@ from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCa
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.instance_names import instance_on
 from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
 from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualClock, VirtualTime
-from tritonnb.simulation.arrivals import Arrival, ClosedLoop, timed_arrivals
-from tritonnb.simulation.replicas import Replicas, RouterFunction, instance_on
+from tritonnb.simulation.arrivals import ClosedLoop, timed_arrivals
+from tritonnb.simulation.replicas import Replicas, RouterFunction
 from tritonnb.telemetry.quantiles import quantile
 
 _pack = Struct("4q").pack

@@ -17,25 +17,6 @@ RouterFunction: TypeAlias = Callable[[Sequence[int]], int]
 #: The name of a router, or a function.
 Router: TypeAlias = str | RouterFunction
 
-_REPLICA = "replica "
-
-
-def instance_on(replica: int | str, instance: str) -> str:
-    """Return the name of an instance in a recording of several replicas.
-
-    Examples
-    --------
-    >>> instance_on(2, "m_0_0"), replica_of(instance_on(2, "m_0_0")), replica_of("m_0_0")
-    ('replica 2: m_0_0', '2', '')
-    """
-    return f"{_REPLICA}{replica}: {instance}"
-
-
-def replica_of(instance: str) -> str:
-    """Return the replica in the name of an instance; empty if the recording is of one server."""
-    replica, separator, _ = instance.removeprefix(_REPLICA).partition(": ")
-    return replica if separator and instance.startswith(_REPLICA) else ""
-
 
 def make_router(router: Router, seed: int) -> RouterFunction:
     """Return the function of a router.

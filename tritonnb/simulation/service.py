@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tritonnb.core.arguments import require_seed
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import require_seed
 
 #: Decoded JSON of the statistics extension, from any server.
 Statistics = Mapping[str, Any]

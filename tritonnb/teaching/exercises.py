@@ -11,11 +11,12 @@ from itertools import accumulate
 
 from google.protobuf import text_format
 
+from tritonnb.core.arguments import require_seed
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.read import read_config
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
-from tritonnb.simulation.arrivals import Arrival, require_seed
 from tritonnb.teaching.worksheet import LETTERS, Worksheet
 
 _ATTEMPTS = 10_000

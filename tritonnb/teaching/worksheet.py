@@ -14,16 +14,18 @@ from itertools import count
 from typing import Any, ClassVar
 
 from tritonnb.core.accessors import extensible
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.html_table import html_table
 from tritonnb.model_config.read import config_text, read_config
 from tritonnb.model_config.validate import check_scheduling
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
+from tritonnb.simulation.arrivals import as_arrivals
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed, table
 
