@@ -17,7 +17,7 @@ from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.cross_validation import ValidatedPart, misfit_of, validated_parts
 from tritonnb.recording.latencies import latencies_from_columns
-from tritonnb.recording.learned_times import LEAST_BATCHES, steepest
+from tritonnb.recording.learned_times import LEAST_BATCHES, LearnedTimes, steepest
 from tritonnb.recording.prediction import (
     FIGURES,
     Figures,
