@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import servers
+from tritonnb.lab.load.examples import Prompt, prompts
 from tritonnb.model_zoo import materialize
-from tritonnb.profile.examples import Prompt, prompts
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server

@@ -15,7 +15,7 @@ from benchmarks.load import Requests, floats, wrk
 from benchmarks.tricks import MODEL, Part, copy_package
 
 CONNECTIONS = 8
-_SERVED = "tritonnb/runtime/models"
+_SERVED = "tritonnb/engine/models"
 _ARRIVED = "request_arrived(request, self._name, self._version, now)"
 PARTS = {
     "nothing": Part(),

@@ -46,6 +46,6 @@ check() {
 check "device" "$python" -c 'import torch; print(torch.cuda.get_device_name(0), torch.version.cuda, torch.__version__)'
 check "pytorch, states on the device, memory_usage, CUDA shared memory, onnxruntime" \
   "$python" -m benchmarks.gpu_paths
-check "CUDA shared memory: tests" "$python" -m pytest -q tests/runtime/test_cuda_memory.py
+check "CUDA shared memory: tests" "$python" -m pytest -q tests/engine/test_cuda_memory.py
 check "TorchScript at batch 1 to 64 against the bare loop" "$python" -m benchmarks gpu
 exit "$failed"

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.load import Requests, wrk
 from benchmarks.servers import ROOT
-from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.engine.execution.loop import BackgroundLoop
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 

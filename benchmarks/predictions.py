@@ -22,11 +22,11 @@ from benchmarks.recordings import Setup
 from benchmarks.tables import table
 from tritonnb.client.model import Model
 from tritonnb.core.errors import TritonError
-from tritonnb.figures.picture import Picture
-from tritonnb.profile.verify import COMPARED, Verification
+from tritonnb.lab.figures.picture import Picture
+from tritonnb.lab.prediction.prediction import SHARE
+from tritonnb.lab.prediction.twin import Twin
+from tritonnb.lab.prediction.verify import COMPARED, Verification
 from tritonnb.recording.arrivals import Arrival
-from tritonnb.recording.prediction import SHARE
-from tritonnb.recording.twin import Twin
 from tritonnb.server.model_handle import ModelHandle
 
 PICTURE = servers.ROOT / "docs" / "parity.svg"

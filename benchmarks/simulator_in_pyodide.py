@@ -8,11 +8,11 @@ import time
 from google.protobuf import text_format
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.arrivals import poisson, sequences
+from tritonnb.lab.simulation.engine import Columns
+from tritonnb.lab.simulation.run import run
+from tritonnb.lab.simulation.service import linear
 from tritonnb.recording.arrivals import Arrival
-from tritonnb.simulation.arrivals import poisson, sequences
-from tritonnb.simulation.engine import Columns
-from tritonnb.simulation.run import run
-from tritonnb.simulation.service import linear
 
 BATCHER = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'
 DIRECT = 'name: "m" max_batch_size: 8 sequence_batching { direct { } }'

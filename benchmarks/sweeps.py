@@ -16,7 +16,7 @@ from typing import Any
 import tritonnb as tnb
 from benchmarks.recordings import Setup
 from benchmarks.tables import table
-from tritonnb.profile.trial import apply_config
+from tritonnb.lab.load.trial import apply_config
 from tritonnb.server.model_handle import ModelHandle
 
 #: Number of models.

@@ -63,14 +63,14 @@ TRICKS = {
     "the thread of an instance is woken after the event loop has read": Part(
         (
             (
-                "tritonnb/runtime/execution/instance.py",
+                "tritonnb/engine/execution/instance.py",
                 "self._loop.call_soon(self._work.put, work)",
                 "self._work.put(work)",
             ),
         )
     ),
     "the event loop executes quick batches (EXECUTE_ON_ANY_THREAD)": Part(
-        (("tritonnb/runtime/execution/instance.py", "QUICK_EXECUTION_NS = 200_000", "QUICK_EXECUTION_NS = 0"),),
+        (("tritonnb/engine/execution/instance.py", "QUICK_EXECUTION_NS = 200_000", "QUICK_EXECUTION_NS = 0"),),
         inline=True,
     ),
     "compiled with mypyc": Part(compiled=False),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonnb import fixed, simulate
-from tritonnb.figures.picture import Picture
+from tritonnb.lab.figures.picture import Picture
 
 THIRD = 50_000 / 3
 ARRIVALS = [(0, 4), (0, 2), (THIRD, 2), (2 * THIRD, 6), (2 * THIRD, 2)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tritonnb import linear, poisson, simulate
-from tritonnb.figures.picture import Picture
+from tritonnb.lab.figures.picture import Picture
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)

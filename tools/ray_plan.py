@@ -15,8 +15,8 @@ import numpy.typing as npt
 import tritonnb as tnb
 from benchmarks.recordings import Setup
 from tools.ray_chaos import start_cluster
-from tritonnb.recording.plan import Plan
-from tritonnb.recording.twin import Twin
+from tritonnb.lab.prediction.plan import Plan
+from tritonnb.lab.prediction.twin import Twin
 
 CONSTRAINT = "p99 < 1 s"
 #: Requests per second that need one to four replicas.

@@ -9,64 +9,66 @@ from tritonnb.core.accessors import Accessor, register
 #: By class and attribute.
 ACCESSORS = {
     "tritonnb.recording.recording:Recording": {
-        "plot": Accessor("tritonnb.figures.plot:plot", property),
+        "plot": Accessor("tritonnb.lab.figures.plot:plot", property),
         "view": Accessor("tritonnb.notebook.batch_view:view"),
         "to_html": Accessor("tritonnb.notebook.page:to_html"),
-        "service": Accessor("tritonnb.recording.learned_times:service"),
-        "outliers": Accessor("tritonnb.recording.learned_times:outliers", cached_property),
-        "summary": Accessor("tritonnb.recording.summary:summary"),
-        "verdict": Accessor("tritonnb.recording.summary:verdict"),
-        "diagnoses": Accessor("tritonnb.recording.diagnoses:diagnoses"),
-        "blame": Accessor("tritonnb.recording.blame:blame"),
-        "what_if": Accessor("tritonnb.recording.what_if:what_if"),
-        "to_perfetto": Accessor("tritonnb.recording.perfetto:to_perfetto"),
-        "twin": Accessor("tritonnb.recording.twin:twin"),
-        "debug": Accessor("tritonnb.recording.debugger:debug"),
-        "worksheet": Accessor("tritonnb.teaching.exercises:recorded_worksheet"),
-        "from_trace": Accessor("tritonnb.remote.from_trace:from_trace", staticmethod),
+        "service": Accessor("tritonnb.lab.analysis.learned_times:service"),
+        "outliers": Accessor("tritonnb.lab.analysis.learned_times:outliers", cached_property),
+        "summary": Accessor("tritonnb.lab.analysis.summary:summary"),
+        "verdict": Accessor("tritonnb.lab.analysis.summary:verdict"),
+        "diagnoses": Accessor("tritonnb.lab.analysis.diagnoses:diagnoses"),
+        "blame": Accessor("tritonnb.lab.analysis.blame:blame"),
+        "what_if": Accessor("tritonnb.lab.analysis.what_if:what_if"),
+        "to_perfetto": Accessor("tritonnb.lab.analysis.perfetto:to_perfetto"),
+        "twin": Accessor("tritonnb.lab.prediction.twin:twin"),
+        "debug": Accessor("tritonnb.lab.analysis.debugger:debug"),
+        "worksheet": Accessor("tritonnb.lab.teaching.exercises:recorded_worksheet"),
+        "from_trace": Accessor("tritonnb.lab.traces.from_trace:from_trace", staticmethod),
     },
-    "tritonnb.recording.blame:Blame": {"remedies": Accessor("tritonnb.recording.remedies:remedies", cached_property)},
-    "tritonnb.recording.twin:Twin": {
-        "plot": Accessor("tritonnb.figures.twin:draw"),
-        "plan": Accessor("tritonnb.recording.plan_search:plan"),
-        "verify": Accessor("tritonnb.profile.verify:verify"),
+    "tritonnb.lab.analysis.blame:Blame": {
+        "remedies": Accessor("tritonnb.lab.analysis.remedies:remedies", cached_property)
     },
-    "tritonnb.recording.plan:Plan": {"export": Accessor("tritonnb.scale.plan_files:export")},
-    "tritonnb.profile.verify:Verification": {"plot": Accessor("tritonnb.figures.twin:draw_verification")},
-    "tritonnb.recording.comparison:Comparison": {
-        "plot": Accessor("tritonnb.figures.plot:plot_comparison"),
+    "tritonnb.lab.prediction.twin:Twin": {
+        "plot": Accessor("tritonnb.lab.figures.twin:draw"),
+        "plan": Accessor("tritonnb.lab.prediction.plan_search:plan"),
+        "verify": Accessor("tritonnb.lab.prediction.verify:verify"),
+    },
+    "tritonnb.lab.prediction.plan:Plan": {"export": Accessor("tritonnb.scale.plan_files:export")},
+    "tritonnb.lab.prediction.verify:Verification": {"plot": Accessor("tritonnb.lab.figures.twin:draw_verification")},
+    "tritonnb.lab.analysis.comparison:Comparison": {
+        "plot": Accessor("tritonnb.lab.figures.plot:plot_comparison"),
         "view": Accessor("tritonnb.notebook.batch_view:compare"),
     },
-    "tritonnb.recording.debugger:Debugger": {"view": Accessor("tritonnb.notebook.debugger_view:view")},
-    "tritonnb.teaching.worksheet:Worksheet": {"view": Accessor("tritonnb.notebook.worksheet_view:view")},
-    "tritonnb.profile.result:LoadResult": {
-        "plot": Accessor("tritonnb.figures.load:draw"),
-        "plot_cdf": Accessor("tritonnb.figures.latency_cdf:draw_load"),
-        "plot_tokens": Accessor("tritonnb.figures.load:draw_tokens"),
+    "tritonnb.lab.analysis.debugger:Debugger": {"view": Accessor("tritonnb.notebook.debugger_view:view")},
+    "tritonnb.lab.teaching.worksheet:Worksheet": {"view": Accessor("tritonnb.notebook.worksheet_view:view")},
+    "tritonnb.lab.load.result:LoadResult": {
+        "plot": Accessor("tritonnb.lab.figures.load:draw"),
+        "plot_cdf": Accessor("tritonnb.lab.figures.latency_cdf:draw_load"),
+        "plot_tokens": Accessor("tritonnb.lab.figures.load:draw_tokens"),
     },
-    "tritonnb.profile.sweep_result:SweepResult": {
-        "plot": Accessor("tritonnb.figures.sweep:draw"),
-        "plot_pareto": Accessor("tritonnb.figures.sweep:draw_pareto"),
-        "plot_throughput_latency": Accessor("tritonnb.figures.sweep:draw_curves"),
+    "tritonnb.lab.load.sweep_result:SweepResult": {
+        "plot": Accessor("tritonnb.lab.figures.sweep:draw"),
+        "plot_pareto": Accessor("tritonnb.lab.figures.sweep:draw_pareto"),
+        "plot_throughput_latency": Accessor("tritonnb.lab.figures.sweep:draw_curves"),
     },
     "tritonnb.server.server:Server": {
         "dashboard": Accessor("tritonnb.notebook.dashboard:open_dashboard"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:server_card"),
     },
     "tritonnb.server.model_handle:ModelHandle": {
-        "plot": Accessor("tritonnb.figures.statistics:plot", property),
+        "plot": Accessor("tritonnb.lab.figures.statistics:plot", property),
         "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
         "edit": Accessor("tritonnb.notebook.config_editor:edit_config"),
         "watch": Accessor("tritonnb.notebook.live_batch_view:watch"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:model_card"),
     },
-    "tritonnb.remote.connection:Remote": {
-        "record": Accessor("tritonnb.remote.record:record"),
+    "tritonnb.client.connection:Remote": {
+        "record": Accessor("tritonnb.lab.traces.record:record"),
         "dashboard": Accessor("tritonnb.notebook.remote_view:dashboard"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_card"),
     },
-    "tritonnb.remote.model:RemoteModelHandle": {
-        "plot": Accessor("tritonnb.figures.statistics:plot", property),
+    "tritonnb.client.connection:RemoteModelHandle": {
+        "plot": Accessor("tritonnb.lab.figures.statistics:plot", property),
         "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
         "edit": Accessor("tritonnb.notebook.remote_view:edit_remote_config"),
         "watch": Accessor("tritonnb.notebook.remote_view:watch"),

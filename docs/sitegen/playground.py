@@ -1,8 +1,8 @@
 """Builds the playground: ``python -m docs.sitegen.playground build/site [pyodide]``.
 
-The page is the widgets' JavaScript as it stands in the package, and an archive of the Python modules that
-`tritonnb.playground.session` imports. With ``pyodide`` the runtime is fetched from the npm registry, checked, and
-added; a site without it says on the page that it is missing.
+The page is the widgets' JavaScript as it stands in the package, its own in *docs/playground/static*, and an archive of
+the Python modules that `docs.playground.session` imports. With ``pyodide`` the runtime is fetched from the npm registry,
+checked, and added; a site without it says on the page that it is missing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "tritonnb" / "notebook" / "static"
+PAGE = ROOT / "docs" / "playground" / "static"
 #: The runtime: package of the npm registry, and the SHA-512 of its archive, as the registry states it.
 PYODIDE = "314.0.7"
 PYODIDE_SHA512 = (
@@ -31,6 +32,7 @@ _RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib
 #: What the archive contains of each package, and the distribution with its licence.
 _PACKAGES = {
     "tritonnb": "",
+    "docs.playground": "",
     "google.protobuf": "protobuf",
     "lazy_loader": "lazy-loader",
     "tritonclient": "tritonclient",
@@ -39,7 +41,7 @@ _PACKAGES = {
 _PROGRAM = """
 import os, sys
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
-import tritonnb.playground.session
+import docs.playground.session
 absent = {"numpy", "tornado", "grpc", "matplotlib", "ipywidgets", "anywidget"} & sys.modules.keys()
 assert not absent, f"the playground expected to need none of the packages, got {absent}"
 for name, module in sorted(sys.modules.items()):
@@ -64,8 +66,8 @@ def write_playground(site: Path, runtime: Path | None = None) -> None:
     target = site / "playground"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(STATIC, target / "static")
+    shutil.copytree(PAGE, target / "static" / "playground", ignore=shutil.ignore_patterns("index.html"))
     (target / "index.html").write_text(_page(), "utf-8")
-    (target / "static" / "playground" / "index.html").unlink()
     (target / "static" / "playground" / "widgets.css").write_text(
         stylesheet("batch_view", "config_editor", "worksheet"), "utf-8"
     )
@@ -79,13 +81,13 @@ def write_playground(site: Path, runtime: Path | None = None) -> None:
 
 def _page() -> str:
     """Return the page; without JavaScript it lists the scenarios, at the anchors by which other pages open them."""
-    from tritonnb.playground.presets import PRESETS
+    from docs.playground.presets import PRESETS
 
     items = (
         f'<li id="preset={name}">{html.escape(preset["title"])}: {html.escape(preset["about"])}</li>'
         for name, preset in PRESETS.items()
     )
-    page = (STATIC / "playground" / "index.html").read_text("utf-8")
+    page = (PAGE / "index.html").read_text("utf-8")
     return page.replace("<!-- presets -->", "\n".join(items))
 
 
@@ -108,7 +110,9 @@ def _modules() -> list[tuple[str, Path]]:
         if not any(name == package or name.startswith(f"{package}.") for package in _PACKAGES):
             continue
         path = name.replace(".", "/")
-        if name.startswith("tritonnb."):  # a compiled module has another file, and mypyc may state a wrong one
+        if name.startswith(
+            ("tritonnb.", "docs.")
+        ):  # a compiled module has another file, and mypyc may state a wrong one
             file = str(next(filter(Path.is_file, (ROOT / f"{path}.py", ROOT / path / "__init__.py")), ""))
         if file:  # the library that the compiled modules share has no source
             source = Path(file)

@@ -16,7 +16,7 @@ import pytest
 from tests.backends.models import TENSORS, write_identity
 from tests.server.isolated import ISOLATED
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.runtime.execution import instance as instance_module
+from tritonnb.engine.execution import instance as instance_module
 from tritonnb.server.server import Server
 
 LONG_S = 60

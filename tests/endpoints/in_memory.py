@@ -6,6 +6,9 @@ import asyncio
 from typing import Any, cast
 
 from google.protobuf import text_format
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.models.validation import RequestValidator
+from tritonnb.engine.options import EngineOptions
 
 from tests.endpoints.http1_peer import Loop, Server, Wire
 from tests.endpoints.served import Echo, OneModel
@@ -24,9 +27,6 @@ from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.validation import RequestValidator
-from tritonnb.runtime.options import EngineOptions
 
 #: Passes of the event loop after which every request is answered: handlers of Tornado take a few.
 _PASSES = 8

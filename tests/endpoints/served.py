@@ -14,9 +14,9 @@ from tritonnb.core.errors import NotFoundError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.engine.models.validation import RequestValidator
+from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.models.validation import RequestValidator
-from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import TraceOptions
 from tritonnb.telemetry.tracing import Tracer

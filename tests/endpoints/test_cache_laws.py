@@ -29,7 +29,7 @@ from tools.fuzz.unexpected import UnexpectedErrors
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport import framing
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.runtime.shared_memory import SystemRegion
+from tritonnb.engine.shared_memory import SystemRegion
 
 _X = 'output { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } '
 #: Configurations of the model, which is loaded again with another one.

@@ -11,7 +11,7 @@ from tests.endpoints.served import spec_of
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
 from tritonnb.core.messages import discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request
-from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.engine.shared_memory import SharedMemory
 
 PLAIN = spec_of("""
 name: "plain"

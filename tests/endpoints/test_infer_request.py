@@ -17,8 +17,8 @@ from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.runtime.models.validation import RequestValidator
-from tritonnb.runtime.shared_memory import SharedMemory, SystemPart
+from tritonnb.engine.models.validation import RequestValidator
+from tritonnb.engine.shared_memory import SharedMemory, SystemPart
 
 TWO_CONFIG = """
 name: "two" max_batch_size: 8

@@ -19,7 +19,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat
-from tritonnb.runtime.shared_memory import SystemPart
+from tritonnb.engine.shared_memory import SystemPart
 
 
 def message(values: Any = (1, 2), **fields: Any) -> pb.ModelInferRequest:

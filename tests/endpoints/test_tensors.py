@@ -13,7 +13,7 @@ from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import Tensor
 from tritonnb.endpoints.tensors import fill_region
-from tritonnb.runtime.shared_memory import SystemPart
+from tritonnb.engine.shared_memory import SystemPart
 
 
 @pytest.mark.parametrize(("platform", "prefix"), [("", ""), ("ensemble", "in ensemble 'm', ")])

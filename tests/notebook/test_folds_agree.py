@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
 
-from tests.recording.test_verdicts import recordings
+from tests.lab.analysis.test_verdicts import recordings
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.activity import Activity
 from tritonnb.notebook.batch_tracker import BatchTracker

@@ -6,11 +6,11 @@ from typing import Any
 
 from tests.notebook.view_page import deliveries
 from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.lab.simulation.service import fixed
+from tritonnb.lab.simulation.simulate import simulate
 from tritonnb.notebook.view_encoding import GENERATION_FIELDS, MEMBER_FIELDS, OCCUPANCY_FIELDS, STEP, TICKS
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.recording.arrivals import Arrival
-from tritonnb.recording.simulate import simulate
-from tritonnb.simulation.service import fixed
 
 CONFIG = """
 name: "m" max_batch_size: 2 model_transaction_policy { decoupled: true }

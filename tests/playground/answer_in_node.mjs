@@ -10,7 +10,7 @@ const env = { PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION: "python" };
 const pyodide = await loadPyodide({ indexURL: `${runtime}/`, env, stdout: (text) => process.stderr.write(`${text}\n`) });
 pyodide.unpackArchive(new Uint8Array(readFileSync(archive)), "zip", { extractDir: "/packages" });
 const session = pyodide.runPython(
-  'import sys; sys.path.insert(0, "/packages")\nfrom tritonnb.playground.session import Session\nSession()',
+  'import sys; sys.path.insert(0, "/packages")\nfrom docs.playground.session import Session\nSession()',
 );
 const messages = JSON.parse(readFileSync(file, "utf8"));
 process.stdout.write(JSON.stringify(messages.map((message) => session.answer(message))));

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from docs.playground.session import Session
 from docs.sitegen.playground import ROOT, fetch_runtime, write_archive
-from tritonnb.playground.session import Session
 
 PROGRAM = Path(__file__).with_name("answer_in_node.mjs")
 

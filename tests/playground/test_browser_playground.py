@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from docs.playground.presets import PRESETS, preset
+from docs.playground.session import simulate_scenario
 from tests.notebook.accessibility import serious_violations, unnamed_controls, unreached_controls
 from tests.notebook.browser import SCREENSHOTS
-from tritonnb.playground.presets import PRESETS, preset
-from tritonnb.playground.session import simulate_scenario
 
 DESKTOP, PHONE = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
 READY = "() => document.body.dataset.ready === 'true' && Number(document.body.dataset.simulations) > 0"

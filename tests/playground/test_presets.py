@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tritonnb.playground.presets import PRESETS, preset
-from tritonnb.playground.result import control_inputs
-from tritonnb.playground.session import simulate_scenario
+from docs.playground.presets import PRESETS, preset
+from docs.playground.result import control_inputs
+from docs.playground.session import simulate_scenario
 from tritonnb.recording.recording import Recording
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from docs.playground.presets import PRESETS, preset
+from docs.playground.scenario import python_code, read_arrival, read_arrivals, read_service, write_arrival
+from docs.playground.session import simulate_scenario
 from tests.playground.random_scenarios import random_scenarios
-from tritonnb.playground.presets import PRESETS, preset
-from tritonnb.playground.scenario import python_code, read_arrival, read_arrivals, read_service, write_arrival
-from tritonnb.playground.session import simulate_scenario
 
 
 @pytest.mark.parametrize("scenario", random_scenarios(60, seed=3))

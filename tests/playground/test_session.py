@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from docs.playground.presets import PRESETS, preset
+from docs.playground.session import Session, simulate_scenario
 from docs.sitegen.playground import write_archive
-from tritonnb.playground.presets import PRESETS, preset
-from tritonnb.playground.session import Session, simulate_scenario
 
 
 def ask(session: Session, **message: Any) -> Any:
@@ -100,6 +100,6 @@ def test_playground_archive_is_reproducible_and_contains_only_sources(tmp_path: 
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "other.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "one.zip") as archive:
         names = archive.namelist()
-    assert {"tritonnb/playground/session.py", "tritonclient/grpc/model_config_pb2.py"} <= set(names)
+    assert {"docs/playground/session.py", "tritonclient/grpc/model_config_pb2.py"} <= set(names)
     assert [name for name in names if not name.endswith((".py", ".pyi"))] == []
     assert (tmp_path / "one.zip").stat().st_size < 600_000

@@ -32,9 +32,9 @@ assert rec.summary()["requests"] == len(rec.arrivals()) and rec.verdict() and re
 assert tnb.worksheet("direct", seed=1).hint()
 assert tnb.TritonError
 """,
-    "packages": "import tritonnb.simulation.run, tritonnb.scheduling.from_config, tritonnb.model_config.diagnose",
-    "traces": "import tritonnb.remote.from_trace, tritonnb.recording.files, tritonnb.teaching.exercises",
-    "playground": "import tritonnb.playground.session",
+    "packages": "import tritonnb.lab.simulation.run, tritonnb.scheduling.from_config, tritonnb.model_config.diagnose",
+    "traces": "import tritonnb.lab.traces.from_trace, tritonnb.recording.files, tritonnb.lab.teaching.exercises",
+    "playground": "import docs.playground.session",
 }
 
 

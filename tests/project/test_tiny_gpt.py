@@ -17,11 +17,11 @@ import torch
 from benchmarks.chats import CONTINUOUS, STATIC, chat, text_of, workload
 from tests.endpoints.tiny_gpt import EXAMPLES, write_repository
 from tritonnb.core.errors import TritonError
+from tritonnb.lab.load.examples import prompts
+from tritonnb.lab.load.load import load
+from tritonnb.lab.simulation.service import linear
 from tritonnb.model_zoo import materialize, tiny_gpt
-from tritonnb.profile.examples import prompts
-from tritonnb.profile.load import load
 from tritonnb.server.server import Server
-from tritonnb.simulation.service import linear
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb import errors
-from tritonnb.recording.debugger import Debugger
-from tritonnb.remote.config import RemoteConfig
-from tritonnb.remote.model import RemoteModelHandle
+from tritonnb.client.connection import RemoteModelHandle
+from tritonnb.client.remote_config import RemoteConfig
+from tritonnb.lab.analysis.debugger import Debugger
 from tritonnb.server.model_handle import ConfigHandle, ModelHandle
 
 #: Classes whose objects public functions return.

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.lab.simulation.arrivals import constant
+from tritonnb.lab.simulation.service import fixed
+from tritonnb.lab.simulation.simulate import simulate
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.simulate import simulate
-from tritonnb.simulation.arrivals import constant
-from tritonnb.simulation.service import fixed
 
 CONTINUOUS = """
 name: "m" max_batch_size: 2 model_transaction_policy { decoupled: true }

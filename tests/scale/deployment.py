@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.scale.asgi import send
 from tests.scale.local import LocalPool, ask_of
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.options import EngineOptions
 from tritonnb.scale.coordinator import Coordinator
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings

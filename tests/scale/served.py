@@ -15,8 +15,8 @@ from tornado.netutil import bind_sockets
 
 from tests.scale.asgi import send
 from tests.scale.local import LocalPool, ask_of
-from tritonnb.runtime.execution.loop import BackgroundLoop
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.execution.loop import BackgroundLoop
+from tritonnb.engine.options import EngineOptions
 from tritonnb.scale.coordinator import Coordinator
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings

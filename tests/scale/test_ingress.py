@@ -21,7 +21,7 @@ from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE
 from tritonnb.core.errors import Status
 from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.engine import Engine
+from tritonnb.engine.engine import Engine
 from tritonnb.scale.coordinator import ReplicaReport
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings

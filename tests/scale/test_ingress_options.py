@@ -18,7 +18,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.repository.directories import ModelSource
+from tritonnb.engine.repository.directories import ModelSource
 from tritonnb.scale.endpoint_settings import APPLIED, EndpointSettings
 from tritonnb.scale.replica import RpcReply
 

@@ -13,7 +13,7 @@ import tritonnb as tnb
 from tests.scale.served import Served, served
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
-from tritonnb.remote.replicas import merge_events
+from tritonnb.lab.traces.replicas import merge_events
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.server.server import Server
 

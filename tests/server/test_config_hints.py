@@ -116,7 +116,7 @@ def test_error_of_apply_ends_with_the_fix_and_has_its_line(server: Server, name:
 
 
 def test_gpu_instance_without_a_gpu_is_refused(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritonnb.runtime.repository.loader.cuda_devices", list)
+    monkeypatch.setattr("tritonnb.engine.repository.loader.cuda_devices", list)
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("KIND_CPU", "KIND_GPU"))
     with pytest.raises(tnb.TritonError) as caught:
         server.load("m")

@@ -120,7 +120,7 @@ def test_objects_of_a_failed_function_are_freed_without_the_garbage_collector(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        logging.getLogger("tritonnb.runtime.execution.instance"), "disabled", True
+        logging.getLogger("tritonnb.engine.execution.instance"), "disabled", True
     )  # pytest keeps records
     arrays: list[weakref.ref[Any]] = []
 

@@ -20,7 +20,7 @@ from tritonnb.cli.serve import ray_keywords
 from tritonnb.cli.server_options import log_settings, server_options
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint_set import ListenOptions
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.options import EngineOptions
 from tritonnb.scale.endpoint_settings import APPLIED as APPLIED_OPTIONS
 from tritonnb.scale.endpoint_settings import EngineSettings
 from tritonnb.scale.ray import application, cluster

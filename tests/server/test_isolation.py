@@ -147,7 +147,7 @@ def test_repeatedly_ending_process_restarts_with_growing_delays_while_batches_fa
 @pytest.mark.slow
 def test_instance_that_cannot_start_receives_no_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.backends.isolation.instance._LONGEST_WAIT_S", 0.1)
-    monkeypatch.setattr("tritonnb.runtime.execution.instance.RECOVERY_INTERVAL_S", 0.05)
+    monkeypatch.setattr("tritonnb.engine.execution.instance.RECOVERY_INTERVAL_S", 0.05)
     two = ISOLATED + "instance_group { kind: KIND_CPU count: 2 }"
     write(tmp_path, "m", two, body=MODEL.replace("self.executions = 0", "self.executions = 0; self.check(args)")
           + '\n    def check(self, args):\n'

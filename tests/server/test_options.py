@@ -11,7 +11,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.client.array_requests import REQUEST_OPTIONS
 from tritonnb.endpoints.endpoint_set import ListenOptions
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.options import EngineOptions
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.options import EngineKeywords, KeywordsWithPort
 

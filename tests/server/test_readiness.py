@@ -17,7 +17,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from tritonnb.runtime.execution import instance
+from tritonnb.engine.execution import instance
 from tritonnb.server.server import Server
 
 IDENTITY = """
@@ -133,7 +133,7 @@ async def ready_four_times(server: Server) -> list[bool]:
 def test_model_readiness_is_reported(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "tritonnb.runtime.engine")
+    caplog.set_level(logging.DEBUG, "tritonnb.engine.engine")
     for name, (is_ready, _) in CASES.items():
         repository = write_model(name, model(is_ready))
     with Server(repository, port=0, grpc_port=0, isolate=isolate) as server:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.test_inline_execution import CONFIG, INLINE, counts, write
-from tritonnb.runtime.execution import instance as instance_module
+from tests.engine.test_inline_execution import CONFIG, INLINE, counts, write
+from tritonnb.engine.execution import instance as instance_module
 from tritonnb.server.server import Server
 
 LONG_S = 60

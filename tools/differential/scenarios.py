@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from tools.differential.thread_order import ThreadOrder
+from tritonnb.lab.simulation.engine import SimulatedRequest
 from tritonnb.model_config.parse import parse_text
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.scheduling.decisions import Execute, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import VirtualTime
-from tritonnb.simulation.engine import SimulatedRequest
 
 #: A live execution takes this much longer than its sleep, in ms.
 OVERHEAD_MS = 1.0

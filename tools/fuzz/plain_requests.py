@@ -17,9 +17,9 @@ from tritonnb.endpoints.grpc import infer_request as grpc_request
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.shared_memory import SharedMemory
 
 _CONFIG = (
     'name: "m" max_batch_size: 4 input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } '

@@ -15,11 +15,11 @@ from tools.fuzz.unexpected import UnexpectedErrors, require
 from tritonnb.core.errors import TritonError
 from tritonnb.endpoints.http.handlers.metadata import _load_parameters
 from tritonnb.endpoints.http.json_reader import parse_request
+from tritonnb.engine.options import EngineOptions
+from tritonnb.engine.repository.directories import ModelDirectories
 from tritonnb.model_config.load import check_model_name, check_override, finalize_config
 from tritonnb.model_config.model_files import check_data_files, model_file
 from tritonnb.model_config.normalize import with_instance_groups
-from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.directories import ModelDirectories
 
 _CONFIG = {"backend": "python", "input": [], "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}]}
 

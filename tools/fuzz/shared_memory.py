@@ -11,8 +11,8 @@ from multiprocessing import shared_memory
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import require
 from tritonnb.core.errors import TritonError
-from tritonnb.runtime.cuda_memory import CudaRegion
-from tritonnb.runtime.shared_memory import Part, SharedMemory, SystemRegion, fill
+from tritonnb.engine.cuda_memory import CudaRegion
+from tritonnb.engine.shared_memory import Part, SharedMemory, SystemRegion, fill
 
 _SIZES = (1, 4096, 8192, 4097)
 #: Where the interesting numbers are: at the sizes of objects and pages, and at the limits of 64 bits.

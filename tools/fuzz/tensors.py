@@ -11,9 +11,9 @@ from tritonnb.core.datatypes import BYTES, decode_bytes, encode_bytes, split_byt
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.tensors import binary_tensor, check_overflow
+from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.models.validation import RequestValidator
 
 _CONFIG = 'name: "m" max_batch_size: 4 input { name: "X" data_type: TYPE_STRING dims: [ -1 ] }'
 

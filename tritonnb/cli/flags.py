@@ -22,7 +22,7 @@ from tritonnb.endpoints.endpoint_set import DEFAULT_PORTS
 from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
+from tritonnb.engine.options import CONTROL_MODES, RATE_LIMITS
 
 #: The placeholder for values of each type.
 _PLACEHOLDERS = {boolean: "BOOL", integer: "N", number: "NUMBER", Path: "PATH"}

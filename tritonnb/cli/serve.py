@@ -18,7 +18,7 @@ from tritonnb.cli.flags import warnings
 from tritonnb.cli.server_options import log_settings, server_options
 from tritonnb.core.errors import TritonError
 from tritonnb.endpoints.endpoint_set import PortTakenError
-from tritonnb.runtime.repository.table import ExitTimeoutError
+from tritonnb.engine.repository.table import ExitTimeoutError
 from tritonnb.scale.start import ScaledServer, scale
 from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import write_log

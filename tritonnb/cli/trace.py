@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.lab.traces.from_trace import trace_files
+from tritonnb.lab.traces.trace_file import content_of, read_entries
 from tritonnb.recording.recording import Recording
-from tritonnb.remote.from_trace import trace_files
-from tritonnb.remote.trace_file import content_of, read_entries
 from tritonnb.scheduling.reasons import RULES, pluralize
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.trace_entry import TraceEntry

@@ -328,9 +328,9 @@ class InferRequest(Schedulable):
         This is the only way to observe the responses to a request that other code has created. The observer that was
         added last is called first. In the order in which they are added:
 
-        1. the cycle check of BLS calls (`tritonnb.runtime.models.bls.register_wait`): the caller no longer waits,
+        1. the cycle check of BLS calls (`tritonnb.engine.models.bls.register_wait`): the caller no longer waits,
         2. tracing (`tritonnb.telemetry.tracing.Trace.submit`): output tensors and time stamps,
-        3. the response cache (`tritonnb.runtime.models.served_model.ServedModel`): the response is inserted.
+        3. the response cache (`tritonnb.engine.models.served_model.ServedModel`): the response is inserted.
 
         The code that creates the request sets ``respond`` before it submits the request, and may set it to
         `discard_response` after the final response, to break reference cycles.

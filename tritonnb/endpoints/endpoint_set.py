@@ -16,8 +16,8 @@ from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.endpoint import openai_endpoint
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.options import require_options
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.options import require_options
 
 #: Triton's HTTP port, and the ports that are tried, beginning with it.
 DEFAULT_PORTS = range(8000, 8100)

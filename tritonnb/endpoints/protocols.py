@@ -10,8 +10,8 @@ from typing import Protocol
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.tracing import Trace, Tracer
 
 

@@ -12,8 +12,8 @@ from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.core.shapes import MAX_ELEMENTS, element_count, shape_text
 from tritonnb.endpoints.classification import classify
 from tritonnb.endpoints.protocols import ResponseModel
+from tritonnb.engine.shared_memory import Part, fill
 from tritonnb.model_config.backend_selection import ENSEMBLE
-from tritonnb.runtime.shared_memory import Part, fill
 
 #: The largest number of dimensions of an array in every version of NumPy. The shape of a tensor with more is refused
 #: when the request is validated, unless its model has as many.

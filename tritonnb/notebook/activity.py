@@ -25,9 +25,9 @@ from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, Requ
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, requests_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.run import instance_count
 from tritonnb.notebook.view_encoding import EXEC_END, EXEC_START, MODEL, TIME
 from tritonnb.server.server import Server
-from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.quantiles import quantile
 from tritonnb.telemetry.stream import EventHistory
 

@@ -18,14 +18,14 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, Event, RequestArrived
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
-from tritonnb.figures.palette import style_sheet
+from tritonnb.lab.analysis.comparison import Comparison
+from tritonnb.lab.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
-from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
 
 #: The views of recordings, and the events that they show.

@@ -16,13 +16,13 @@ import traitlets
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
-from tritonnb.figures.palette import style_sheet
+from tritonnb.lab.analysis.debugger import QUANTITIES, Debugger
+from tritonnb.lab.figures.palette import style_sheet
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC
-from tritonnb.recording.debugger import QUANTITIES, Debugger
 
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60

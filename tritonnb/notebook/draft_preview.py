@@ -9,26 +9,35 @@ ones.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tritonnb.client.model import Model
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.draft_replay import DraftReplay, replay_draft
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import MODEL
 from tritonnb.notebook.views import find_view
 from tritonnb.notebook.worker import LatestOnlyWorker
-from tritonnb.recording.draft_replay import DraftReplay, replay_draft
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 
-if TYPE_CHECKING:
-    from tritonnb.notebook.config_editor import ConfigEditor
-
 #: Events of the model from which the service times are taken.
 _MOST_EVENTS = 6000
+
+
+class WithPreview(Protocol):
+    """A view that shows a preview, such as a `ConfigEditor`.
+
+    Attributes
+    ----------
+    preview : dict
+        A trait: ``text`` and ``figures``.
+    """
+
+    preview: Json
 
 
 class DraftPreview:
@@ -36,13 +45,13 @@ class DraftPreview:
 
     Parameters
     ----------
-    editor : ConfigEditor
+    editor : WithPreview
         Its trait ``preview`` is set: ``text`` and ``figures``, empty without a draft.
     model : Model
         A model of another server has no preview, since its requests are not known.
     """
 
-    def __init__(self, editor: ConfigEditor, model: Model) -> None:
+    def __init__(self, editor: WithPreview, model: Model) -> None:
         self._editor = editor
         self._model = model if isinstance(model, ModelHandle) else None
         self._draft: pb.ModelConfig | None = None

@@ -6,21 +6,20 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tritonnb.client.connection import CLOSED, findings_of, not_ready_text
+from tritonnb.client.index_text import models_of, state_text
 from tritonnb.core.errors import TritonError
 from tritonnb.core.html_table import Html, html_table
-from tritonnb.figures.palette import PARTS
-from tritonnb.remote.text import CLOSED, findings_of, not_ready_text
-from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.lab.figures.palette import PARTS
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.server.index_text import models_of, state_text
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 from tritonnb.telemetry.statistics_entry import SETTLED, DurationEntry, StatisticsEntry, mean_ms
 
 if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
-    from tritonnb.remote.model import RemoteModelHandle
+    from tritonnb.client.connection import Remote, RemoteModelHandle
 
 
 #: What the parts of an execution are called here.

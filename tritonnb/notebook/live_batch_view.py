@@ -19,6 +19,7 @@ from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChan
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.load.load import load
 from tritonnb.notebook.activity import ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker
 from tritonnb.notebook.batch_view import BatchView
@@ -26,7 +27,6 @@ from tritonnb.notebook.ensemble_view import EnsembleView
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import forget_view, open_view
-from tritonnb.profile.load import load
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.stream import EventHistory, Sink

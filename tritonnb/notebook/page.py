@@ -22,11 +22,11 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived, StepSent
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
-from tritonnb.figures.palette import style_sheet
+from tritonnb.lab.analysis.blame import Blame, blame_slowest
+from tritonnb.lab.analysis.latency_split import CAUSES
+from tritonnb.lab.figures.palette import style_sheet
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.widget_files import STATIC, join_modules
-from tritonnb.recording.blame import Blame, blame_slowest
-from tritonnb.recording.latency_split import CAUSES
 from tritonnb.recording.recording import Recording
 
 #: The number of requests of each model whose latencies are split.

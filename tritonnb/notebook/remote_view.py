@@ -12,23 +12,22 @@ from typing import Any, cast
 
 import ipywidgets as widgets
 
+from tritonnb.client.connection import Remote, RemoteModelHandle
+from tritonnb.client.trace_state import TRACE_COUNT, changed_settings
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
+from tritonnb.lab.traces.from_trace import recording_of
+from tritonnb.lab.traces.live_events import LiveEvents
+from tritonnb.lab.traces.otlp_receiver import OtlpReceiver
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.config_editor import ConfigEditor
 from tritonnb.notebook.html_reprs import activity_cells, remote_card, statistics_card
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import PolledView, open_view
 from tritonnb.recording.recording import Recording
-from tritonnb.remote.connection import Remote
-from tritonnb.remote.from_trace import recording_of
-from tritonnb.remote.live_events import LiveEvents
-from tritonnb.remote.model import RemoteModelHandle
-from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
 from tritonnb.scale.merge import add_entries
 from tritonnb.telemetry.statistics_entry import difference
 

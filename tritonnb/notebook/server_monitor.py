@@ -10,13 +10,13 @@ from dataclasses import asdict
 
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.run import instance_count
 from tritonnb.model_config.diff import describe_changes
 from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity, measures
 from tritonnb.recording.ensemble_graph import StepGraph, ensemble_graph
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.server import Server
-from tritonnb.simulation.run import instance_count
 
 #: Intervals without a request after which a model is idle.
 _IDLE = 3

@@ -21,12 +21,12 @@ import traitlets
 from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.load.load import load
+from tritonnb.lab.load.result import COMPLETED, ERROR, INTENDED
+from tritonnb.lab.load.running_load import Load
+from tritonnb.lab.load.workload import SEQUENCE_LENGTH
 from tritonnb.notebook.views import StaticFallback, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
-from tritonnb.profile.load import load
-from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
-from tritonnb.profile.running_load import Load
-from tritonnb.profile.workload import SEQUENCE_LENGTH
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.quantiles import quantile
 

@@ -17,7 +17,7 @@ from typing import Any
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, pack, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.figures import palette
+from tritonnb.lab.figures import palette
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, BatchTracker, Delta
 from tritonnb.notebook.interval_counters import Counters, ModelIntervals, encode_counters
 from tritonnb.notebook.view_encoding import (

@@ -27,7 +27,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
+    from tritonnb.client.connection import Remote
     from tritonnb.server.server import Server
 
 W = TypeVar("W")

@@ -14,10 +14,10 @@ import traitlets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
+from tritonnb.lab.teaching.grading import ACTIONS, describe_sheet, grade
+from tritonnb.lab.teaching.worksheet import Worksheet
 from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC
-from tritonnb.teaching.grading import ACTIONS, describe_sheet, grade
-from tritonnb.teaching.worksheet import Worksheet
 
 
 def view(worksheet: Worksheet) -> WorksheetView:

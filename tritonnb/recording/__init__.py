@@ -1,1 +1,1 @@
-"""Recordings of live and simulated servers: batches with their reasons, files, comparisons."""
+"""Recordings, as data: events, batches with their reasons, sequences, generations, files."""

@@ -20,7 +20,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.options import EngineOptions
 
 #: The options of endpoints, among those of `tritonnb.Server`.
 LISTEN_OPTIONS = {option.name for option in fields(ListenOptions)}

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.profile.export import export as export_model
-from tritonnb.recording.plan import Plan
+from tritonnb.lab.load.export import export as export_model
+from tritonnb.lab.prediction.plan import Plan
 from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, name_of, serve_config, write_documents
 from tritonnb.server.model_handle import ModelHandle
 

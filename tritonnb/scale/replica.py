@@ -26,8 +26,8 @@ from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightH
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.options import EngineOptions
 from tritonnb.scale.coordinator import DeploymentChange, ReplicaReport
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.sequences import SequenceKey

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from tritonnb.client.connect import connect
+from tritonnb.client.connection import Remote
 from tritonnb.client.options import ConnectionOptions
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import Json
-from tritonnb.remote.connect import connect
-from tritonnb.remote.connection import Remote
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.options import EngineOptions
 from tritonnb.scale.endpoint_settings import check_grpc_host
 from tritonnb.server.options import StrPath
 

@@ -19,10 +19,10 @@ from tritonnb.core.events import BatchExecuted, BatchSent
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.packed_events import Packed, positions, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop
+from tritonnb.engine.options import EngineOptions, require_directories
 from tritonnb.recording.recording import Recording
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.execution.loop import REPLACED, BackgroundLoop
-from tritonnb.runtime.options import EngineOptions, require_directories
 from tritonnb.server.inference import Submitter
 from tritonnb.telemetry.stream import EventStream
 

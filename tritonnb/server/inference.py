@@ -21,10 +21,10 @@ from tritonnb.client.array_requests import Outputs
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.execution.instance import Instance, instance_that_waits
-from tritonnb.runtime.execution.loop import BackgroundLoop, wait
-from tritonnb.runtime.models.bls import register_wait
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.execution.instance import Instance, instance_that_waits
+from tritonnb.engine.execution.loop import BackgroundLoop, wait
+from tritonnb.engine.models.bls import register_wait
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonErro
 from tritonnb.core.failures import shorten_traceback, with_short_tracebacks
 from tritonnb.core.json_types import ModelMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.engine.load_errors import raised_here
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.editable_config import EditableConfig
-from tritonnb.runtime.load_errors import raised_here
-from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.server.inference import infer, infer_async
 from tritonnb.server.options import with_parameters_of
 from tritonnb.telemetry.statistics_entry import StatisticsEntry

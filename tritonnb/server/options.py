@@ -15,7 +15,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.engine.options import EngineOptions
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -29,7 +29,7 @@ StrPath = str | PathLike[str]
 
 
 class EngineKeywords(TypedDict, total=False):
-    """The fields of `tritonnb.runtime.options.EngineOptions` that are keywords of `Server`."""
+    """The fields of `tritonnb.engine.options.EngineOptions` that are keywords of `Server`."""
 
     model_control_mode: str
     repository_poll_secs: float

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Unpack, get_type_hints, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
+from tritonnb.client.index_text import server_text
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
@@ -20,12 +21,11 @@ from tritonnb.core.json_types import IndexEntry, ServerMetadata
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.endpoint_set import ListenOptions
+from tritonnb.engine.load_errors import raised_here
+from tritonnb.engine.options import EngineOptions
+from tritonnb.engine.repository.directories import ModelSource
 from tritonnb.model_config.read import AnyConfig, config_json
-from tritonnb.runtime.load_errors import raised_here
-from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.server.background import BackgroundServer
-from tritonnb.server.index_text import server_text
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
 from tritonnb.server.options import EngineKeywords, KeywordsWithPort, StrPath, paths_of, with_server_keywords
 from tritonnb.telemetry.statistics_entry import StatisticsResponse

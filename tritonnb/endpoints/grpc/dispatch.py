@@ -20,7 +20,7 @@ from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
-from tritonnb.runtime.engine import Engine
+from tritonnb.engine.engine import Engine
 
 #: HealthCheckResponse with the status SERVING or NOT_SERVING.
 SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"

@@ -8,7 +8,7 @@ from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
 from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
-from tritonnb.runtime.engine import Engine
+from tritonnb.engine.engine import Engine
 
 
 def grpc_endpoint(engine: Engine, *, host: str, options: GrpcOptions) -> Endpoint:

@@ -10,9 +10,9 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.json_types import Json
 from tritonnb.endpoints.request_rules import refuse_repository, version_number
-from tritonnb.runtime.cuda_memory import CudaRegion
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.shared_memory import SystemRegion
+from tritonnb.engine.cuda_memory import CudaRegion
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.shared_memory import SystemRegion
 from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import TraceValue, levels_of, number_of
 

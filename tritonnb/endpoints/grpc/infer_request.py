@@ -17,8 +17,8 @@ from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Respond, Tensor, UndecodedTensor
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
+from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.shared_memory import SharedMemory
 
 InputTensor: TypeAlias = pb.ModelInferRequest.InferInputTensor
 OutputTensor: TypeAlias = pb.ModelInferRequest.InferRequestedOutputTensor

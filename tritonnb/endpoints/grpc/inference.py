@@ -16,7 +16,7 @@ from tritonnb.endpoints.grpc.plain_request import PlainRequest
 from tritonnb.endpoints.protocols import InferenceEngine, InferenceModel
 from tritonnb.endpoints.request_rules import check_forwarded, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.request_rules import compile_forward_pattern
-from tritonnb.runtime.engine import Engine
+from tritonnb.engine.engine import Engine
 
 logger = logging.getLogger(__name__)
 

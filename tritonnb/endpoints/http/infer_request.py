@@ -21,8 +21,8 @@ from tritonnb.endpoints.http import json_fields, json_reader, plain_header
 from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
+from tritonnb.engine.shared_memory import Part, SharedMemory
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.shared_memory import Part, SharedMemory
 
 T = TypeVar("T")
 _MAX_INT64 = 2**63 - 1

@@ -25,7 +25,7 @@ from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, Lig
 from tritonnb.endpoints.protocols import InferenceModel, Models
 from tritonnb.endpoints.request_rules import as_triton_error, check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.runtime.models.validation import IncompleteStringError
+from tritonnb.engine.models.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace, Tracer
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache
 from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.protocols import InferenceModel
 from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.shared_memory import SharedMemory
 
 
 def header_length(value: str | None, body: bytes | bytearray | memoryview) -> int:

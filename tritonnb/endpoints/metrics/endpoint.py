@@ -11,7 +11,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
-from tritonnb.runtime.engine import Engine
+from tritonnb.engine.engine import Engine
 
 _MAX_BODY = 1 << 20
 

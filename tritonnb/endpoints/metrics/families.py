@@ -21,9 +21,9 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.gpus import Gpus
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.response_cache import ResponseCache
-from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.models.response_cache import ResponseCache
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import CustomMetricFamily, MetricKind, MetricSample
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies

@@ -15,7 +15,7 @@ from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
 from tritonnb.endpoints.http.transport.server import HttpServer, start_in
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.engine import Engine
+from tritonnb.engine.engine import Engine
 
 #: By name of the route.
 _HANDLERS: Mapping[str, type[handlers.OpenAiHandler]] = {

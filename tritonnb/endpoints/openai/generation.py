@@ -24,8 +24,8 @@ from tritonnb.endpoints.http.handlers.inference import PendingRequests
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.requests import GenerationRequest
 from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
-from tritonnb.runtime.models.served_model import ServedModel
 
 #: Inputs that ask a model for additional outputs.
 _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")

@@ -41,10 +41,10 @@ from tritonnb.endpoints.openai.requests import (
     read_embedding,
 )
 from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object, usage
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.execution.loop import run_in_thread
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.chat_template import ChatTemplate
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.execution.loop import run_in_thread
-from tritonnb.runtime.models.served_model import ServedModel
 
 _EVENTS = "text/event-stream; charset=utf-8"
 #: The end of a path that has a route under ``/v1``.

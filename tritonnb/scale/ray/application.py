@@ -15,7 +15,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.endpoint_set import ListenOptions
-from tritonnb.runtime.options import EngineOptions, require_directories
+from tritonnb.engine.options import EngineOptions, require_directories
 from tritonnb.scale.endpoint_settings import LISTEN_OPTIONS, EndpointSettings, EngineSettings
 from tritonnb.server.options import StrPath, paths_of
 

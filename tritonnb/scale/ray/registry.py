@@ -6,10 +6,7 @@ is not shared with the rest of the program. This module is imported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from tritonnb.scale.ray.router import TargetRouter
-
-#: By application and deployment. Ray makes a router for the first request to a deployment.
-ROUTERS: dict[tuple[str, str], TargetRouter] = {}
+#: By application and deployment, each a `TargetRouter`. Ray makes a router for the first request to a deployment.
+ROUTERS: dict[tuple[str, str], Any] = {}

@@ -24,8 +24,8 @@ from tritonnb.endpoints.http.infer_request import custom_parameter
 from tritonnb.endpoints.http.infer_response import write_parameter
 from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
 from tritonnb.endpoints.request_rules import version_number
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
-from tritonnb.runtime.models.served_model import ServedModel
 
 _ID = "id"
 _NESTED = "parameters"

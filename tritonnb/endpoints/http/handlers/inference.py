@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, discard_response
 from tritonnb.endpoints.http.handlers.metadata import Handler
-from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
 
 

@@ -15,8 +15,8 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.request_rules import client_text, refuse_repository, version_number
+from tritonnb.engine.engine import Engine
 from tritonnb.model_config.to_json import config_to_json
-from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"
 TEXT = "text/plain"

@@ -7,8 +7,8 @@ import base64
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http import json_fields
 from tritonnb.endpoints.http.handlers.metadata import Handler
-from tritonnb.runtime.cuda_memory import HANDLE_SIZE, CudaRegion
-from tritonnb.runtime.shared_memory import SystemRegion
+from tritonnb.engine.cuda_memory import HANDLE_SIZE, CudaRegion
+from tritonnb.engine.shared_memory import SystemRegion
 
 _KINDS: dict[str, type[SystemRegion | CudaRegion]] = {"system": SystemRegion, "cuda": CudaRegion}
 

@@ -1,0 +1,55 @@
+"""A server whose only model is a function that the tests can hold up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.server.server import Server
+
+MODELS = Path(__file__).parents[2] / "models"
+#: A batch of any size takes 10 ms: only batches make an instance faster.
+FLAT: dict[str, Any] = {"service": tnb.fixed(10), "requests": 400}
+
+
+class Gate:
+    """A gate that blocks executions of the model ``held``; open at first."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self._open = threading.Event()
+        self.open()
+
+    def open(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def enter(self) -> None:
+        self.begun.set()
+        assert self._open.wait(timeout=60)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def server(gate: Gate) -> Iterator[Server]:
+    options: dict[str, Any] = {"model_control_mode": "explicit", "load_models": ["accumulate"]}
+    with Server(MODELS, port=0, grpc_port=0, **options) as server:
+
+        @server.model(max_batch_size=8, dynamic_batching={})
+        def held(X: tnb.FP32[2]) -> tnb.FP32[2]:
+            gate.enter()
+            return X
+
+        yield server
+        gate.open()

@@ -1,0 +1,375 @@
+"""Sweeps find the best configuration: in virtual time, where the answer is known, and live."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tritonnb as tnb
+from tests.lab.load.conftest import FLAT, Gate
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.load import trial
+from tritonnb.lab.load.running_sweep import Grid, Sweep, SweepPlan
+from tritonnb.lab.load.trial import SimulatedTrials, Trial, virtual_arrivals
+from tritonnb.lab.load.workload import WorkloadOptions, workload
+from tritonnb.server.server import Server
+
+EXAMPLES = Path(__file__).parents[3] / "model_repository"
+
+
+def test_sweep_with_only_a_constraint_finds_the_highest_rate(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT).wait()
+    assert [trial.edits["max_batch_size"] for trial in result.trials] == [8, 4, 1]
+    assert all(trial.meets and trial.percentile(99) <= 100 for trial in result.trials)
+    rates = [trial.rate for trial in result.trials]
+    assert all(0.6 * limit < rate < limit for rate, limit in zip(rates, (800, 400, 100), strict=True))
+    assert result.running.rate == rates[0]  # which has max_batch_size 8, too
+
+
+def test_best_configuration_improves_on_the_running_one(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
+    assert result.best is result.trials[0]
+    assert result.verdict().startswith("Best of 2 configurations: max_batch_size 32: ")
+    assert "Running: " in result.verdict()
+
+
+@pytest.mark.parametrize(
+    ("fields", "traffic"),
+    [
+        ({"max_batch_size": [1, 4]}, {"clients": 8}),  # worse
+        ({"max_batch_size": [1, 4]}, {"constraint": "p99 < 100 ms"}),
+        ({"max_batch_size": [8, 9]}, {"rate": 20}),  # the same
+        ({"max_queue_delay_microseconds": [10]}, {"rate": 20}),  # not better by more than chance
+    ],
+)
+def test_only_improvements_are_recommended(server: Server, fields: dict[str, Any], traffic: dict[str, Any]) -> None:
+    result = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
+    assert result.best is result.running
+    assert result.verdict().startswith("Keep the running configuration: ")
+    assert "is within the measurement noise of 1%" in result.verdict()
+    assert result.apply() == "unchanged"
+
+
+def test_difference_within_the_measurement_noise_is_not_reported(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[9], clients=64, **FLAT).wait()
+    assert result.best is result.trials[0]
+    gain = result.best.rate / result.running.rate - 1
+    unsure = dataclasses.replace(result, noise=1.1 * gain)
+    assert unsure.best is unsure.running
+
+
+def test_only_the_running_configuration_may_obey_the_constraint(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1], constraint="p99 < 50 ms", rate=300, **FLAT).wait()
+    assert result.best is result.running
+    assert result.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the best: max_batch_size 1")
+    assert "Keep the running configuration: " in result.verdict()
+
+
+def test_delay_that_violates_the_constraint_is_not_the_best(server: Server) -> None:
+    delays = [0, 5_000, 200_000]
+    result = tnb.sweep(
+        server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT
+    ).wait()
+    assert [trial.edits["max_queue_delay_microseconds"] for trial in result.trials] == delays
+    assert [trial.meets for trial in result.trials] == [True, True, False]
+
+
+def test_equal_configurations_prefer_fewer_instances(server: Server) -> None:
+    result = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT).wait()
+    assert [trial.edits["count"] for trial in result.trials] == [2, 3]
+
+
+def test_every_combination_is_tried_under_the_same_traffic(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT).wait()
+    assert len(result.trials) == 4
+    assert {len(trial.latencies_ms) for trial in result.trials} == {400}
+    assert result.best.edits == {"max_batch_size": 8, "count": 2}
+    assert result.best.rate == pytest.approx(1600, rel=0.1)
+
+
+def test_equal_seeds_find_the_same_result(server: Server) -> None:
+    first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT).wait() for _ in range(2))
+    assert repr(first) == repr(again)
+    np.testing.assert_array_equal(first.best.latencies_ms, again.best.latencies_ms)
+
+
+def test_sweep_can_find_no_configuration(server: Server) -> None:
+    result = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
+    assert result.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the best: count 2")
+    with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
+        result.apply()
+
+
+def test_model_that_only_fails_can_be_swept_and_drawn(server: Server) -> None:
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        raise ValueError("no luck")
+
+    result = tnb.sweep(server["fails"], count=[2, 1], rate=1000, requests=20, live=True).wait()
+    assert result.verdict().startswith("None of 2 configurations satisfies the completion of all requests")
+    assert [trial.edits["count"] for trial in result.trials] == [1, 2]
+    result.plot()
+
+
+def test_stateful_models_are_swept_with_sequences(server: Server) -> None:
+    result = tnb.sweep(
+        server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT
+    ).wait()
+    assert result.trials[0].edits == {"max_batch_size": 4}
+
+
+def test_live_sweep_restores_the_model(server: Server) -> None:
+    before = server["held"].config.text
+    result = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True).wait()
+    assert server["held"].config.text == before
+    sizes = {trial.edits["max_batch_size"]: max(trial.recording.batch_sizes()) for trial in result.trials}
+    assert sizes[1] == 1
+    assert sizes[4] <= 4
+
+
+def test_live_scheduler_decides_as_in_virtual_time() -> None:
+    """A crowd that comes at once: which requests share a batch, on how many instances, and by which rule."""
+    crowd, arrived, everybody = [(0, 1)] * 24, [], threading.Event()
+
+    def count(packed: tuple[Any, ...]) -> None:
+        if packed[0] == "RequestArrived":
+            everybody.clear()
+            arrived.append(packed)
+            if len(arrived) % len(crowd) == 0:
+                everybody.set()
+
+    with Server(port=0) as server:
+        server.call(server.engine.stream.attach, count)
+
+        @server.model(max_batch_size=8, dynamic_batching={})
+        def m(X: tnb.FP32[2]) -> tnb.FP32[2]:
+            assert everybody.wait(60)  # as in virtual time nothing ends before everybody has come
+            return X
+
+        grid: dict[str, Any] = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
+        virtual = tnb.sweep(server["m"], arrivals=crowd, service=tnb.fixed(10), **grid).wait()
+        live = tnb.sweep(server["m"], arrivals=crowd, live="all", **grid).wait()
+
+    def decisions(result: tnb.SweepResult) -> dict[str, list[tuple[int, str]]]:
+        return {
+            trial.edits_text(): sorted((batch.size, batch.reason.rule) for batch in trial.recording.batches)
+            for trial in [result.running, *result.trials]
+        }
+
+    assert len(virtual.trials) == 8
+    assert decisions(live) == decisions(virtual)
+
+
+def test_sweep_runs_in_the_background_and_reports_progress(server: Server, gate: Gate) -> None:
+    gate.close()
+    sweep = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
+    assert gate.begun.wait(60)
+    assert repr(sweep) == "<Sweep: 0 of 3 configurations tried>"
+    assert not sweep.done
+    with pytest.raises(tnb.TritonError, match="at least one tried configuration"):
+        _ = sweep.result
+    with pytest.raises(TimeoutError, match="sweep: 0 of 3 configurations tried"):
+        sweep.wait(0)
+    gate.open()
+    assert len(sweep.wait(60).trials) == 2
+    assert sweep.done
+    assert repr(sweep) == repr(sweep.result)
+
+
+def test_stopped_sweep_keeps_its_trials_and_restores_the_model(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = server["held"].config.text
+    tried, begun = trial.run_live_trial, threading.Event()
+    sweeps: list[tnb.Sweep] = []
+
+    def until_the_third(*args: Any) -> Any:
+        begun.wait(60)
+        if args[-2].get("max_batch_size") == 2:
+            sweeps[0].stop()
+        return tried(*args)
+
+    monkeypatch.setattr("tritonnb.lab.load.trial.run_live_trial", until_the_third)
+    sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live="all"))
+    begun.set()
+    result = sweeps[0].wait(60)
+    sizes = [trial.edits["max_batch_size"] for trial in result.trials]
+    assert 1 in sizes
+    assert 4 not in sizes
+    assert server["held"].config.text == before
+
+
+def test_only_the_promising_configurations_of_a_live_sweep_are_measured(server: Server) -> None:
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        time.sleep(0.004)
+        return X
+
+    result = tnb.sweep(
+        server["sleeps"], max_batch_size=[1, 2, 4, 8], count=[1, 2], clients=32, requests=320, live=True
+    ).wait()
+    measured = [trial.edits for trial in result.trials if not trial.predicted]
+    assert len(measured) == 2
+    assert result.best.edits == {"max_batch_size": 8, "count": 2}
+    assert [trial.predicted for trial in result.trials] == [False] * 2 + [True] * 6
+    assert f"Measured: {'; '.join(trial.edits_text() for trial in result.trials[:2])}" in result.verdict()
+    assert result.verdict().endswith("The other 6 were predicted.")
+    assert "predicted" in repr(result)
+    assert "predicted" in result.plot().alt
+
+
+@pytest.mark.parametrize(
+    ("service", "traffic"),
+    [
+        (tnb.linear(per_row_ms=0.5, base_ms=4), {"rate": 300}),
+        (tnb.linear(per_row_ms=0, base_ms=10), {"clients": 24}),
+        (tnb.linear(per_row_ms=2, base_ms=1), {"rate": 200}),
+        (tnb.linear(per_row_ms=1, base_ms=20), {"clients": 24}),
+    ],
+)
+def test_sweep_that_measures_the_promising_configurations_finds_the_winner_of_all(
+    server: Server, monkeypatch: pytest.MonkeyPatch, service: Any, traffic: dict[str, Any]
+) -> None:
+    """The trials are in virtual time, where the winner is known; each has other execution times."""
+    seeds = count()
+
+    def in_virtual_time(*args: Any) -> Trial:
+        _, load_options, constraint, _, edits, config = args
+        options = {name: value for name, value in load_options.items() if name in WorkloadOptions.__annotations__}
+        arrivals = virtual_arrivals(workload(**options))
+        trials = SimulatedTrials(constraint, next(seeds), tnb.jittered(service, sigma=0.05))
+        return trials.run(arrivals, edits, config)
+
+    monkeypatch.setattr("tritonnb.lab.load.trial.run_live_trial", in_virtual_time)
+    grid: dict[str, Any] = {"max_batch_size": [1, 2, 4, 8], "max_queue_delay_microseconds": [0, 5000], "count": [1, 2]}
+    every, some = (
+        tnb.sweep(server["held"], requests=300, live=live, **grid, **traffic).wait() for live in ("all", True)
+    )
+    assert [trial.predicted for trial in some.trials].count(False) == 2
+    best = next(trial for trial in every.trials if trial.edits == some.best.edits)
+    if every.by_rate:
+        assert best.rate >= 0.95 * every.best.rate
+    else:
+        assert best.percentile(99) <= 1.1 * every.best.percentile(99)
+
+
+def test_all_configurations_are_measured_if_none_satisfies_the_constraint(server: Server) -> None:
+    options: dict[str, Any] = {"count": [1, 2, 3], "rate": 200, "requests": 40, "live": True}
+    result = tnb.sweep(server["held"], constraint="p99 < 1 us", **options).wait()
+    assert [trial.predicted for trial in result.trials] == [False] * 3
+    result = tnb.sweep(server["held"], constraint="p99 < 10 s", **options).wait()
+    assert [trial.predicted for trial in result.trials] == [False] * 2 + [True]
+
+
+def test_interrupt_stops_the_sweep_and_keeps_its_trials(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupts: list[int] = []
+
+    def interrupt(sweep: tnb.Sweep) -> str:
+        # The thread of the sweep calls it, too, to update what a notebook shows.
+        if threading.current_thread() is not threading.main_thread():
+            assert sweep.tried < 2 or sweep._stopping.wait(60)
+        elif sweep.tried >= 2 and not interrupts:
+            interrupts.append(sweep.tried)
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(tnb.Sweep, "_progress", interrupt)
+    sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], rate=100, **FLAT)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.wait()
+    assert interrupts == [2]
+    assert len(sweep.wait(60).trials) < 4
+    assert sweep.result.trials
+
+
+def test_sweep_can_be_awaited(server: Server) -> None:
+    async def waiting() -> int:
+        return len((await tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)).trials)
+
+    assert asyncio.run(waiting()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"count": [1]}, "sweep expected a workload .* or constraint"),
+        ({"count": [1], "constraint": "p99 < 5 ms", "live": True}, r"or arrivals=\), got neither"),
+        ({"rate": 5}, "sweep expected at least one field with a list of values"),
+        ({"rate": 5, "count": 2}, "count expected a list of values to try, got 2"),
+        ({"rate": 5, "count": []}, r"count expected a list of values to try, got \[\]"),
+        ({"rate": 5, "colour": [1]}, "no field 'colour'"),
+        ({"rate": 5, "count": [1, 0]}, "count expected a number of instances of at least 1, got 0"),
+        ({"rate": 5, "max_batch_size": [2], "preferred_batch_size": [[4]]}, "must be <= max batch size for held"),
+        ({"rate": 5, "clients": 5, "count": [1]}, "rate cannot be combined with a closed loop"),
+        ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint expected bounds such as .*, got 'fast'"),
+    ],
+)
+def test_wrong_arguments_are_reported_before_measuring(
+    server: Server, arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(tnb.TritonError, match=complaint):
+        tnb.sweep(server["held"], **arguments)
+    assert server["held"].stats()["inference_count"] == 0
+
+
+def test_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -> None:
+    (tmp_path / "twice" / "1").mkdir(parents=True)
+    (tmp_path / "twice" / "config.pbtxt").write_text(
+        """
+        platform: "ensemble" max_batch_size: 8
+        input { name: "A" data_type: TYPE_FP32 dims: 4 } output { name: "B" data_type: TYPE_FP32 dims: 4 }
+        ensemble_scheduling { step {
+            model_name: "add_sub" model_version: -1
+            input_map { key: "INPUT0" value: "A" } input_map { key: "INPUT1" value: "A" }
+            output_map { key: "OUTPUT0" value: "B" }
+        } }
+        """
+    )
+    options: dict[str, Any] = {"model_control_mode": "explicit", "load_models": ["twice"]}
+    with Server([EXAMPLES, tmp_path], port=0, **options) as server:
+        recording = tnb.load(server["twice"], clients=2, requests=10).wait().recording
+        assert recording is not None
+        assert {batch.model for batch in recording.batches} == {"add_sub"}
+        with pytest.raises(
+            tnb.TritonError, match="expected a model that executes batches, got an ensemble: sweep its steps"
+        ):
+            tnb.sweep(server["twice"], max_batch_size=[4], clients=1)
+
+
+def test_stateful_model_needs_sequences(server: Server) -> None:
+    with pytest.raises(tnb.TritonError, match="'accumulate': a stateful model expected sequence_length="):
+        tnb.sweep(server["accumulate"], count=[1], rate=5)
+    with pytest.raises(tnb.TritonError, match="a simulation expected clients without sequences"):
+        tnb.sweep(server["accumulate"], count=[1], clients=5, sequence_length=5)
+
+
+def test_each_measured_configuration_helps_to_choose_the_next_one() -> None:
+    config = pb.ModelConfig(name="m")
+    grid: Grid = [({}, config)]
+    grid += [({"count": number}, config) for number in range(1, 20)]
+    tried_before: list[list[object]] = []
+
+    def run_trial(edits: dict[str, object], config: pb.ModelConfig) -> Trial:
+        return Trial(edits, config, 1.0, np.array([1.0]), 0, True, 1.0)
+
+    def rank(tried: list[Trial]) -> list[Trial]:
+        """The largest number of instances first, once a trial of it is known."""
+        tried_before.append([trial.edits.get("count") for trial in tried])
+        others = [entry for entry in grid if all(entry[0] != trial.edits for trial in tried)]
+        order = others if len(tried) == 1 else others[::-1]
+        return [dataclasses.replace(run_trial(*entry), predicted=True) for entry in order]
+
+    def result(repeated: list[Trial], trials: list[Trial], plan: SweepPlan) -> Any:
+        return SimpleNamespace(trials=trials, _repr_html_=str)
+
+    found: Any = Sweep(grid, lambda stopping: SweepPlan([run_trial], rank=rank), result, None).wait()
+    assert tried_before == [[None], [None, 1]]
+    assert [trial.edits["count"] for trial in found.trials if not trial.predicted] == [1, 19]
+    assert len(found.trials) == 19

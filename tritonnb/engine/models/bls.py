@@ -1,0 +1,156 @@
+"""Calls from models to the server that runs them: inference, loading and unloading of other models, metrics.
+
+An instance that waits for another model does nothing else, so models that call each other in a cycle could
+wait forever. The call that would complete such a cycle fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.engine.execution.instance import Instance, instance_that_waits
+from tritonnb.engine.models.ensemble_driver import EnsembleDriver
+from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.telemetry.custom_metrics import CustomMetrics
+
+if TYPE_CHECKING:
+    from tritonnb.engine.engine import Engine
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ModelCalls:
+    """The `ServerCalls` of an engine.
+
+    Parameters
+    ----------
+    engine : Engine
+
+    Attributes
+    ----------
+    metrics : CustomMetrics
+    loop : asyncio.AbstractEventLoop
+        The server's event loop; set when the engine starts.
+    """
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, engine: Engine) -> None:
+        self.metrics = CustomMetrics()
+        self._engine = engine
+
+    # --- on threads of models -----------------------------------------------------------------
+
+    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
+        """Run a request; responses and errors are passed to ``request.respond`` on the event loop.
+
+        Raises
+        ------
+        UnsupportedError
+            If the event loop itself executes the model, like all calls that wait.
+        """
+        self.loop.call_soon_threadsafe(self._submit, request, decoupled, instance_that_waits(), cause)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Cancel a request."""
+        self.loop.call_soon_threadsafe(request.cancel)
+
+    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model; its files may be part of the request, since the caller is code already."""
+        self._engine.check_model_control()
+        self._run(self._engine.load, name, parameters, trusted=True)
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+        self._engine.check_model_control()
+        self._run(self._engine.unload, name, unload_dependents)
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        """Return whether a model is ready."""
+        return self._run(self._engine.model_ready, name, version)
+
+    def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        instance_that_waits()
+        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self.loop).result()
+
+    # --- on the event loop --------------------------------------------------------------------
+
+    def _submit(
+        self, request: InferRequest, decoupled: bool, caller: Instance | None, cause: InferRequest | None
+    ) -> None:
+        try:
+            served = self._callee(request, decoupled)
+            if caller is not None:
+                register_wait(request, served, caller)
+            served.submit(request, None if cause is None else cause.child_trace(request))
+        except TritonError as error:
+            request.accepted_by = None
+            request.answer(InferResponse(error=error))
+
+    def _callee(self, request: InferRequest, decoupled: bool) -> ServedModel:
+        name = request.model_name
+        try:
+            served = self._engine.model(name, request.model_version)
+        except TritonError:
+            raise InternalError(f"Failed for execute the inference request. Model '{name}' is not ready.") from None
+        if served.decoupled and not decoupled:
+            raise UnsupportedError(
+                f"Model {name} is using the decoupled. The current BLS request call doesn't support models using the "
+                "decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' "
+                "calls for decoupled models.'"
+            )
+        return served
+
+
+def register_wait(request: InferRequest, served: ServedModel, caller: Instance) -> None:
+    """Record that an instance waits for a model, until the final response to its request.
+
+    Parameters
+    ----------
+    request : InferRequest
+        Not submitted yet.
+    served : ServedModel
+        The model that the request is for.
+    caller : Instance
+        The instance whose thread waits.
+
+    Raises
+    ------
+    UnavailableError
+        If no response is possible, because all instances of that model wait for the caller.
+    """
+    waits_for = caller.waits_for
+    waits_for.append(served)
+
+    def stop_waiting(request: InferRequest, response: InferResponse) -> None:
+        if response.final:
+            waits_for.remove(served)
+
+    request.wrap_response(stop_waiting)
+    if _would_deadlock(served, set()):
+        raise UnavailableError(
+            f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
+            "through other models, needs more instances than calls in progress"
+        )
+
+
+def _would_deadlock(served: ServedModel, seen: set[ServedModel]) -> bool:
+    """Return whether every instance of a model waits for models for which the same is true.
+
+    A cycle can include several servers with their own event loops, so the lists are copied first.
+    """
+    if served in seen:
+        return True
+    seen = {*seen, served}
+    driver = served.driver
+    if isinstance(driver, EnsembleDriver):
+        return any(_would_deadlock(model, seen) for model in driver.needed_models())
+    active = [instance for instance in served.instances if not instance.spec.passive]
+    return bool(active) and all(
+        any(_would_deadlock(awaited, seen) for awaited in list(instance.waits_for)) for instance in active
+    )

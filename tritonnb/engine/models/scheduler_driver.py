@@ -1,0 +1,394 @@
+"""The driver of a scheduler in real time: it executes the requests of a served model on the instances of the model.
+
+It adds no rule to the pure scheduler: it passes stimuli with the time to the scheduler, carries out the decisions, and
+emits the events. Everything here runs on the server's event loop unless stated otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import time
+from collections.abc import Sequence
+
+from tritonnb.engine.execution.instance import Instance
+from tritonnb.engine.execution.loop import EarliestTimer, run_in_thread
+from tritonnb.engine.models.instance_set import InstanceSet
+from tritonnb.engine.models.sequence_inputs import SequenceInputs
+from tritonnb.engine.models.served_model import ServedModel
+
+from tritonnb.backends.contract import BackendModel, InstanceLostError
+from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.scheduling.batch_pass import BatchingStrategy
+from tritonnb.scheduling.decisions import (
+    Decision,
+    Execute,
+    Refuse,
+    ResponseOrder,
+    Scheduler,
+    Stage,
+    batch_sent,
+    request_arrived,
+    request_refused,
+)
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.instances import RateLimiter
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+
+#: By how much a timer must be late for the reason of a batch to say so, in ns.
+_LATE_NS = 1_000_000
+
+
+class SchedulerDriver:
+    """The driver of a served model's scheduler.
+
+    Parameters
+    ----------
+    served : ServedModel
+    backend_model : BackendModel
+    loop : asyncio.AbstractEventLoop
+    limiter : RateLimiter, optional
+        Starts the batches of all models.
+    strategy : BatchingStrategy, optional
+        The custom batching of the model.
+
+    Attributes
+    ----------
+    instances : InstanceSet
+    scheduler : Scheduler
+        Created by `start`.
+    """
+
+    def __init__(
+        self,
+        served: ServedModel,
+        backend_model: BackendModel,
+        loop: asyncio.AbstractEventLoop,
+        limiter: RateLimiter | None = None,
+        strategy: BatchingStrategy | None = None,
+    ) -> None:
+        self.scheduler: Scheduler
+        self._served = served
+        self._name = served.name
+        self._version = served.version
+        self._backend_model = backend_model
+        self._limiter = limiter
+        self._strategy = strategy
+        self._sequences = (
+            SequenceInputs(served.config, served.context.directory)
+            if served.config.HasField("sequence_batching")
+            else None
+        )
+        self.instances = InstanceSet(served, backend_model, self, self._sequences, limiter)
+        self._loop = loop
+        self._timer = EarliestTimer(loop, self._wake)
+        self._is_started = False
+        self._last_ns = 0  # time of the scheduler's last stimulus
+        self._orders: dict[InferRequest, ResponseOrder] = {}
+        self._responses_sent: dict[int, tuple[int, int]] = {}
+        self._sequences_ended: asyncio.Future[None] | None = None  # during `wait_until_sequences_end`
+
+    # --- life cycle ---------------------------------------------------------------------------
+
+    def start(self, instances: Sequence[Instance]) -> None:
+        """Create the scheduler for instances that have been created."""
+        self.instances.change(self._served.config, instances)
+        active = sorted(self.instances.active)
+        dispatch_key = None if self._limiter is None else self._dispatch_key
+        self._use_scheduler(make_scheduler(self._served.config, len(active), os.environ, dispatch_key))
+        self._is_started = True
+        now = time.monotonic_ns()
+        for number in active:
+            self._carry_out(self.scheduler.instance_idle(number, now), now)
+
+    def reconfigure(self, config: pb.ModelConfig, added: Sequence[Instance] = ()) -> None:
+        """Change scheduling settings and instances; queued requests stay queued.
+
+        Parameters
+        ----------
+        config : inference.ModelConfig
+        added : sequence of Instance
+            Created instances for all that are missing.
+        """
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        scheduler, moved = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
+        if scheduler is not self.scheduler:
+            self._use_scheduler(scheduler)
+        decisions = list(moved)
+        self._served.config = config
+        self.instances.change(config, added)
+        active = self.instances.active
+        decisions += scheduler.set_instances(active, now)
+        for number in [instance.spec.index for instance in added if instance.spec.index in active]:
+            decisions += scheduler.instance_idle(number, now)
+        self._carry_out(decisions, now)
+
+    def _use_scheduler(self, scheduler: Scheduler) -> None:
+        """Use a scheduler; the dynamic batcher uses the custom batching of the model."""
+        if self._strategy is not None and isinstance(scheduler, DynamicBatcher):
+            scheduler.use_strategy(self._strategy)
+        self.scheduler = scheduler
+
+    def _dispatch_key(self, number: int) -> int:
+        assert self._limiter is not None
+        return self._limiter.dispatch_key(self.instances.key(number))
+
+    # --- stimuli ------------------------------------------------------------------------------
+
+    def accept(self, request: InferRequest, now: int) -> None:
+        """Pass a request to the scheduler."""
+        served = self._served
+        if served.uses_cache and served.respond_from_cache(request):
+            return
+        self._wake_if_due(now)
+        served.stream.emit_packed(request_arrived(request, self._name, self._version, now))
+        try:
+            decisions = self.scheduler.enqueue(request, now)
+        except TritonError as error:
+            served.emit(request_refused(request, self._name, self._version, error, "", now))
+            raise
+        served.accept(request)
+        self._carry_out(decisions, now)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Remove a request from the queue; called by `InferRequest.cancel` only."""
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        request.cancelled = True  # not earlier: what was due before is decided as if the timer had fired in time
+        self._served.emit(RequestCancelled(now, self._name, self._version, request.serial))
+        self._carry_out(self.scheduler.cancel(request, now), now)
+        for instance in self.instances:
+            instance.backend_instance.cancel(request)
+
+    def queue_depth(self) -> int:
+        """Return the number of requests that are queued."""
+        return self.scheduler.queue_depth()
+
+    @property
+    def sequences(self) -> SequenceBatcher | None:
+        """The scheduler of a model with ``sequence_batching``; None for other models."""
+        return self.scheduler if isinstance(self.scheduler, SequenceBatcher) else None
+
+    async def wait_until_sequences_end(self) -> None:
+        """Wait until all sequences have ended."""
+        if self._served.open_sequences:
+            self._sequences_ended = self._loop.create_future()
+            await self._sequences_ended
+
+    def stop(self) -> None:
+        """Reject new requests; those that are queued are executed."""
+        self.scheduler.stop()
+
+    async def close(self) -> None:
+        """Stop the instances and free the model; no request may be in flight."""
+        self._timer.cancel()
+        await self.instances.close()
+        if self._strategy is not None:
+            self._strategy.close()
+        await run_in_thread(self._backend_model.finalize)
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def _carry_out(self, decisions: Sequence[Decision], now: int, is_granted: bool = False) -> None:
+        for decision in decisions:
+            if type(decision) is Execute:
+                instance, execution = self._create_execution(decision, now)
+                if self._limiter is None or is_granted:
+                    instance.execute(execution)
+                else:
+                    run = functools.partial(instance.execute, execution)
+                    self._limiter.stage(self.instances.key(decision.instance), run)
+            elif type(decision) is Stage:
+                self._stage(decision.instance)
+            else:
+                self._refuse(decision, now)
+        if self.instances.is_shrinking:
+            self.instances.free(self.scheduler.uses)
+        if (due := self.scheduler.next_wake_ns) is not None:
+            self._timer.set(due)
+        if self._limiter is not None:
+            for run in self._limiter.grant():
+                run()
+        if self._sequences_ended is not None and not self._served.open_sequences:
+            self._sequences_ended.set_result(None)
+            self._sequences_ended = None
+
+    def _refuse(self, decision: Refuse, now: int) -> None:
+        request, error = decision.request, decision.error
+        self._served.emit(request_refused(request, self._name, self._version, error, decision.counted_as, now))
+        self._respond_in_order(request, InferResponse(error=error))
+
+    def _stage(self, number: int) -> None:
+        assert self._limiter is not None
+        self.instances[number].busy = True  # even while it waits for the rate limiter
+        run = functools.partial(self._start_staged_batch, self.scheduler, number)
+        self._limiter.stage(self.instances.key(number), run)
+
+    def _start_staged_batch(self, scheduler: Scheduler, number: int) -> None:
+        """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        self._carry_out(scheduler.execute_staged(number, now), now, is_granted=True)
+
+    def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
+        """Return the execution of a batch, and the instance that will run it."""
+        instance = self.instances[decision.instance]
+        number = next(batch_numbers)
+        waiting = self.scheduler.queue_depth()
+        self._served.emit(batch_sent(decision, self._name, self._version, number, instance.spec.name, waiting, now))
+        order = self.scheduler.response_order(decision.instance)
+        if order is not None:
+            self._orders.update((request, order) for request in decision.requests if request is not None)
+        requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
+        execution = Execution(requests, decision.size, self._respond_threadsafe, number)
+        instance.busy = True
+        return instance, execution
+
+    def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
+        """Called after an instance has run a batch: count it, start the next one, then respond."""
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        self._count(instance, execution, raised, now)
+        scheduler = self.scheduler
+        if execution.rescheduled or scheduler.needs_release_events:
+            self._release(execution, now)
+        if self._limiter is not None:
+            self._limiter.released(self.instances.key(instance.spec.index))
+        if isinstance(raised, InstanceLostError):
+            instance.awaits_recovery = True
+            self._emit_instance_state(instance, "LOST", raised.hint or raised.message, now)
+            self._end_sequences(instance, raised.message, now)
+        else:
+            if instance.pending_loss is not None:
+                self._end_sequences(instance, instance.pending_loss.message, now)
+            self._carry_out(self._idle(instance, now), now)
+        responses = execution.responses
+        for index, request in enumerate(execution.requests):
+            response = responses[index]
+            if response is not None and not request.is_null:
+                self._respond_in_order(request, response)
+
+    def _idle(self, instance: Instance, now: int) -> Sequence[Decision]:
+        instance.busy = False
+        return self.scheduler.instance_idle(instance.spec.index, now)
+
+    def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
+        """End the sequences of an instance that has lost its state between executions.
+
+        A batch that was sent to it meanwhile fails, and they end after it.
+        """
+        now = time.monotonic_ns()
+        self._emit_instance_state(instance, "LOST", error.hint or error.message, now)
+        if self._is_started:
+            self._wake_if_due(now)  # may send it a batch
+        if instance.busy and self._sequences is not None:
+            instance.pending_loss = InternalError(error.message, hint=error.hint)
+        elif self._is_started:
+            self._end_sequences(instance, error.message, now)
+
+    def _end_sequences(self, instance: Instance, message: str, now: int) -> None:
+        instance.pending_loss = None
+        self._carry_out(self.scheduler.end_sequences(instance.spec.index, message, now), now)
+
+    def instance_recovered(self, instance: Instance, is_running: bool) -> None:
+        """Use an instance again that was lost.
+
+        An instance that does not run yet would reject its batches at once, and therefore receive more of them than
+        others. It stays busy and tries again while another instance runs; sequences in its slots would wait, so they
+        are rejected.
+        """
+        now = time.monotonic_ns()
+        self._emit_instance_state(instance, "READY" if is_running else "UNAVAILABLE", "", now)
+        if instance.awaits_recovery:
+            if not is_running and self._sequences is None and self._others_run(instance):
+                instance.recover_later()
+                return
+            instance.awaits_recovery = False
+            self._wake_if_due(now)
+            self._carry_out(self._idle(instance, now), now)
+
+    def _others_run(self, instance: Instance) -> bool:
+        return any(not other.awaits_recovery for other in self.instances if other is not instance)
+
+    def _emit_instance_state(self, instance: Instance, state: str, reason: str, now: int) -> None:
+        self._served.emit(InstanceStateChanged(now, self._name, self._version, instance.spec.name, state, reason))
+
+    def _release(self, execution: Execution, now: int) -> None:
+        for index, request in enumerate(execution.requests):
+            if index in execution.rescheduled:
+                self._carry_out(self._reschedule(execution, index, now), now)
+            else:
+                self._carry_out(self.scheduler.released(request, now), now)
+
+    def _reschedule(self, execution: Execution, index: int, now: int) -> Sequence[Decision]:
+        request = execution.requests[index]
+        try:
+            return self.scheduler.reschedule(request, now)
+        except TritonError as error:
+            execution.responses[index] = InferResponse(error=error)
+            return self.scheduler.released(request, now)
+
+    def _count(self, instance: Instance, execution: Execution, raised: TritonError | None, now: int) -> None:
+        """Complete the responses of a batch and count it."""
+        decoupled, errors_fail = self._served.decoupled, instance.backend_instance.error_responses_fail
+        failures = complete_responses(self._name, instance.spec.name, execution, raised, decoupled, errors_fail)
+        event = executed_event(self._name, self._version, instance.spec.name, execution, failures, now)
+        self._served.emit(event)
+        for request in execution.requests:
+            if request.step is not None:
+                request.step.executed(
+                    event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns
+                )
+
+    # --- responses ----------------------------------------------------------------------------
+
+    def _respond_in_order(self, request: InferRequest, response: InferResponse) -> None:
+        order = self._orders.get(request)
+        if order is None:
+            self._served.respond(request, response)
+            return
+        if response.final:
+            del self._orders[request]
+        for ordered_request, ordered_response in order.add_response(request, response):
+            self._served.respond(ordered_request, ordered_response)
+
+    def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:
+        self._loop.call_soon_threadsafe(self._respond_sent, request, response)
+
+    def _respond_sent(self, request: InferRequest, response: InferResponse) -> None:
+        if not self._served.decoupled:
+            self._respond_in_order(request, response)
+            return
+        index, since_ns = self._responses_sent.pop(request.serial, (0, request.queued_ns))
+        now = time.monotonic_ns()
+        if not response.final:
+            self._responses_sent[request.serial] = (index + 1, now)
+        outcome = "empty" if response.empty else "fail" if response.error else "success"
+        self._served.emit(ResponseSent(now, self._name, self._version, request.serial, index, outcome, now - since_ns))
+        self._respond_in_order(request, response)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _wake_if_due(self, now: int) -> None:
+        """Pass due timeouts to the scheduler with the times at which they were due, since timers fire late."""
+        while (due := self.scheduler.next_wake_ns) is not None and due <= now:
+            due = max(due, self._last_ns)
+            decisions = self.scheduler.wake(due)
+            if now - due >= _LATE_NS:
+                for decision in decisions:
+                    if type(decision) is Execute:
+                        decision.reason.facts["late_ns"] = now - due
+            self._carry_out(decisions, now)
+        self._last_ns = now
+
+    def _wake(self) -> None:
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        self._carry_out((), now)

@@ -1,0 +1,290 @@
+"""Loading a model, from its name to running instances, in eight steps. Each calls the next; step 6 calls 7 and 8.
+
+1. `ModelRepository.load`: do nothing if no file of the model has changed.
+2. ``ModelRepository._load_directory``: read the files; versions without changed files stay, with new instances.
+3. ``ModelRepository._load_with_steps``: load the models of the steps of an ensemble first.
+4. ``ModelRepository._load_versions``: create the other versions, then replace those that are served.
+5. `ModelLoader.create_version`: create a version, with ``model_load_retries`` further attempts.
+6. ``ModelLoader._create_served``: create the served model, and start its scheduler when its instances are created.
+7. ``ModelLoader._create_backend_model``: complete and check the configuration, and create the model of the backend.
+8. `InstanceSet.create`: create, initialise and warm up the instances.
+
+`Engine.load_source` and `Engine.apply`, which load models from a function or with another configuration, begin with
+step 3, and an ensemble that is loaded again after a model of its steps with step 4. The first four steps are in
+`repository.py`, the last in `instance_set.py`. `ModelLoader.reconfigure` changes a model that is served, without
+loading it again.
+
+Order and error messages are those of Triton's model lifecycle: errors of steps 1 and 2 (reading and validating
+*config.pbtxt*) are a `ConfigError`; errors of steps 5 to 8 are reported for each version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from tritonnb.backends.contract import Backend, BackendModel, ModelContext, ServerCalls
+from tritonnb.backends.devices import cuda_devices
+from tritonnb.backends.isolation.launch import is_isolated
+from tritonnb.backends.native.strategy import open_strategy
+from tritonnb.backends.registry import BackendRegistry
+from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.engine.execution.instance import Instance
+from tritonnb.engine.execution.loop import run_in_thread
+from tritonnb.engine.load_errors import triton_errors
+from tritonnb.engine.models.ensemble_driver import EnsembleDriver, ModelLookup
+from tritonnb.engine.models.instance_set import instance_specs
+from tritonnb.engine.models.response_cache import ResponseCache
+from tritonnb.engine.models.scheduler_driver import SchedulerDriver
+from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.models.warmup import warmup_samples
+from tritonnb.engine.options import EngineOptions
+from tritonnb.engine.repository.directories import ModelSource
+from tritonnb.model_config.backend_selection import ENSEMBLE, find_batch_strategy, find_library
+from tritonnb.model_config.chat_template import find_template_problem
+from tritonnb.model_config.diagnose import problem_context
+from tritonnb.model_config.diff import completed
+from tritonnb.model_config.load import finalize_config
+from tritonnb.model_config.model_files import check_data_files, check_initial_states
+from tritonnb.model_config.normalize import with_instance_groups
+from tritonnb.model_config.validate import check_batch_tensors, find_oddities
+from tritonnb.scheduling.batch_pass import BatchingStrategy
+from tritonnb.scheduling.instances import RateLimiter
+from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: The backend directory of Triton's container, which error messages mention.
+_BACKENDS = Path("/opt/tritonserver/backends")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServices:
+    """The services that all models of a server share.
+
+    Attributes
+    ----------
+    stream : EventStream
+    calls : ServerCalls
+        Calls from models to the server.
+    cache : ResponseCache or None
+    rate_limiter : RateLimiter or None
+    """
+
+    stream: EventStream
+    calls: ServerCalls
+    cache: ResponseCache | None = None
+    rate_limiter: RateLimiter | None = None
+
+
+class ModelLoader:
+    """A loader of served models; slow work runs in a thread pool, the rest on the server's event loop.
+
+    Attributes
+    ----------
+    pool : concurrent.futures.ThreadPoolExecutor
+    """
+
+    def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
+        self._options = options
+        self._services = shared_services
+        self._lookup = lookup
+        self._backend_directory = options.backend_directory or _BACKENDS
+        self._backends = BackendRegistry(options.settings_of, options.backend_directory)
+        self.pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
+
+    async def create_version(self, source: ModelSource, version: int) -> ServedModel:
+        """Create a version of a model and all its instances, if need be in several attempts.
+
+        Raises
+        ------
+        TritonError
+            The error of the last attempt, with the problem of the configuration if that is the cause; all resources
+            are freed.
+        """
+        started = time.monotonic()
+        for _ in range(self._options.model_load_retries):
+            try:
+                served = await self._create_served(source, version)
+                break
+            except TritonError as error:
+                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
+        else:
+            served = await self._create_served(source, version)
+        served.load_seconds = time.monotonic() - started
+        return served
+
+    async def _create_served(self, source: ModelSource, version: int) -> ServedModel:
+        shared, loop = self._services, asyncio.get_running_loop()
+        with problem_context(source.config, source.config_text), triton_errors():
+            if source.config.platform == ENSEMBLE:
+                config = await self.run_in_pool(finalize_config, source.config, source.directory)
+                context = ModelContext(source.name, version, config, source.directory)
+                served = ServedModel(context, shared.stream, shared.cache)
+                served.driver = EnsembleDriver(served, self._lookup)
+                return served
+            context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
+            try:
+                served = ServedModel(context, shared.stream, shared.cache)
+                served.driver = driver = SchedulerDriver(served, backend_model, loop, shared.rate_limiter, strategy)
+                driver.start(await driver.instances.create(list(instance_specs(context.config)), self.pool))
+            except BaseException:
+                if strategy is not None:
+                    strategy.close()
+                await run_in_thread(backend_model.finalize)
+                raise
+            return served
+
+    async def reconfigure(self, configs: Mapping[ServedModel, pb.ModelConfig]) -> None:
+        """Change the scheduling settings and the instances of versions of a model in place.
+
+        Raises
+        ------
+        TritonError
+            If an instance cannot be created; nothing is changed.
+        """
+        drivers = {driver_of(served): config for served, config in configs.items()}
+        added: dict[SchedulerDriver, list[Instance]] = {}
+        try:
+            for driver, config in drivers.items():
+                added[driver] = await driver.instances.create(driver.instances.missing(config), self.pool)
+        except BaseException:
+            for driver, created in added.items():
+                await driver.instances.discard(created)
+            raise
+        for driver, created in added.items():
+            driver.reconfigure(drivers[driver], created)
+
+    async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a slow function in the thread pool."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.pool, functools.partial(function, *args, **kwargs))
+
+    def close(self) -> None:
+        """Finalize the backends; all models must be unloaded."""
+        self._backends.finalize()
+        self.pool.shutdown(wait=False)
+
+    def find_library(self, source: ModelSource, version: int) -> Path | None:
+        """Return the library of the backend, if it is a native one.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If ``runtime`` names one that does not exist.
+        """
+        return find_library(source.config, source.directory, version, self._backend_directory)
+
+    def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
+        """Let the backend complete a model's configuration without loading the model; slow.
+
+        Raises
+        ------
+        TritonError
+            If the backend rejects it.
+        """
+        version = max(source.versions, default=1)
+        with self._backend_of(source, version) as (backend, context):
+            return self._completed_config(source, backend, context)
+
+    @contextmanager
+    def _backend_of(self, source: ModelSource, version: int) -> Iterator[tuple[Backend, ModelContext]]:
+        """Provide the backend of a model; an isolated model has its own, which is finalized after the load."""
+        library = self.find_library(source, version)
+        settings = self._options.settings_of(source.config.backend)
+        context = ModelContext(source.name, version, source.config, source.directory, settings, self._services.calls)
+        isolate = self._options.isolate if source.backend is None or self._options.isolate is not True else False
+        if not is_isolated(source.config, isolate, library is not None):
+            yield source.backend or self._backends.get(source.config.backend, library), context
+            return
+        if source.backend is not None:
+            raise UnsupportedError(
+                f"model '{source.name}': expected a model of a repository to run in its own process, got a "
+                "function, which runs in this process, where its variables are"
+            )
+        backend = self._backends.isolated(context, library)
+        try:
+            yield backend, context
+        finally:
+            backend.finalize()
+
+    def _completed_config(self, source: ModelSource, backend: Backend, context: ModelContext) -> pb.ModelConfig:
+        config = with_instance_groups(
+            source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
+        )
+        context = dataclasses.replace(context, config=config)
+        with triton_errors():
+            auto_completed = backend.auto_complete(context) if self._options.auto_complete_config else None
+        if auto_completed is None and not source.is_config_given:
+            raise NotFoundError(
+                f"model configuration is not provided for model '{source.name}'",
+                hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
+                f"'{source.config.backend}' cannot determine from the model's file",
+            )
+        return config if auto_completed is None else auto_completed
+
+    def _create_backend_model(
+        self, source: ModelSource, version: int
+    ) -> tuple[ModelContext, BackendModel, BatchingStrategy | None]:
+        with self._backend_of(source, version) as (backend, context), triton_errors():
+            config = finalize_config(self._completed_config(source, backend, context), source.directory)
+            for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, version)]):
+                logger.warning("model '%s': %s", source.name, oddity)
+            check_batch_tensors(config, backend.supports_batch_tensors)
+            context = dataclasses.replace(context, config=config)
+            try:
+                check_initial_states(config, source.directory)
+            except TritonError:
+                if not all(spec.passive for spec in instance_specs(config)):
+                    warmup_samples(context)  # if both are invalid, Triton reports the error of the sample
+                raise
+            backend_model = backend.create_model(context)
+            backend_model.initialize()
+            try:
+                path = find_batch_strategy(config, context.directory, version, self._backend_directory)
+                strategy = None if path is None else open_strategy(path, context)
+            except BaseException:
+                backend_model.finalize()
+                raise
+        return context, backend_model, strategy
+
+
+def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
+    """Return a model's configuration, completed with the fields that its backend added to the running one.
+
+    Parameters
+    ----------
+    source : ModelSource
+        With the new configuration, as written and normalised.
+    written, running : inference.ModelConfig
+        The configuration that the running model was loaded with, as written, and as the backend completed it.
+
+    Raises
+    ------
+    TritonError
+        If the configuration is invalid.
+    """
+    config = with_instance_groups(
+        completed(source.config, written, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
+    )
+    config = finalize_config(config, source.directory)
+    check_data_files(config, source.directory)
+    return config
+
+
+def driver_of(served: ServedModel) -> SchedulerDriver:
+    """Return the driver of a model that is not an ensemble."""
+    assert isinstance(served.driver, SchedulerDriver)
+    return served.driver

@@ -1,0 +1,364 @@
+"""The loaded models: loading, polling and unloading them, and the consequences for ensembles.
+
+The steps of loading a model are listed in `tritonnb.engine.repository.loader`. Existing versions serve until all new
+versions are ready, so that no request is rejected in between. An ensemble is unloaded when a model of its steps is
+unloaded, and loaded again with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.engine.load_errors import log_load_error
+from tritonnb.engine.models.ensemble_driver import EnsembleDriver
+from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.options import EngineOptions
+from tritonnb.engine.repository.directories import ModelDirectories, ModelSource
+from tritonnb.engine.repository.loader import ModelLoader, SharedServices, driver_of, effective_config
+from tritonnb.engine.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState, drain_all
+from tritonnb.model_config.backend_selection import ENSEMBLE
+from tritonnb.model_config.ensemble import check_ensemble, check_no_cycle, models_outside_cycles
+from tritonnb.model_config.load import ConfigError
+from tritonnb.model_config.model_files import expected_versions
+from tritonnb.model_config.normalize import normalize
+
+logger = logging.getLogger(__name__)
+
+
+class ModelRepository:
+    """The model table of a server, and the operations that change it; used on the server's event loop.
+
+    Attributes
+    ----------
+    table : ModelTable
+    directories : ModelDirectories
+    loader : ModelLoader
+    """
+
+    def __init__(self, options: EngineOptions, shared_services: SharedServices) -> None:
+        self.table = ModelTable(shared_services.stream)
+        self.directories = ModelDirectories(options)
+        self._wait_for_sequences = options.wait_for_sequences
+        self._loading_steps: dict[str, set[str]] = {}
+        self.loader = ModelLoader(options, shared_services, self.table.get)
+
+    # --- loading ------------------------------------------------------------------------------
+
+    async def load(
+        self,
+        name: str,
+        override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Load or reload a model; the existing versions serve until the new ones are ready.
+
+        Parameters
+        ----------
+        name : str
+        override : str, optional
+            A configuration as JSON, instead of the configuration file (``config`` load parameter).
+        files : mapping of str to bytes, optional
+            Files that replace the model's directory (``file:`` load parameters).
+        force : bool, optional
+            Load it even if nothing has changed.
+
+        Raises
+        ------
+        ConfigError
+            If the directory or the configuration is invalid: Triton's "failed to poll".
+        InvalidArgumentError
+            If a version could not be created, or the steps of an ensemble are invalid.
+        """
+        model = self.table.entry(name)
+        model.explicit = True
+        try:
+            if model.source is not None and model.source.backend is not None:
+                await self.load_source(model.source.with_config(override))
+                return
+            async with model.loading:
+                model.tried = await self.loader.run_in_pool(self.directories.fingerprint, name)
+                unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
+                if force or not unchanged or not model.ready_versions():
+                    await self._load_directory(model, name, override, files)
+        except TritonError as error:
+            if error.hint:
+                logger.info("model '%s': %s", name, error.hint)
+            raise
+
+    async def load_source(self, source: ModelSource) -> None:
+        """Load a model that does not come from a repository, or with another configuration than that of its files."""
+        normalize(source.config)
+        model = self.table.entry(source.name)
+        model.explicit = True
+        await self._load_with_steps(model, source)
+        model.files, model.poll_failure = frozenset(), ""
+
+    async def poll(self) -> None:
+        """Load models that are new or changed on disk and unload removed ones; errors are logged and change nothing."""
+        counts = await self.loader.run_in_pool(self.directories.counts)
+        names = sorted(name for name, count in counts.items() if count == 1)
+        for name, model in list(self.table.models.items()):
+            if name not in names and model.tried:
+                model.tried = frozenset()
+                await self.unload(name)
+        for name in names:
+            try:
+                files = await self.loader.run_in_pool(self.directories.fingerprint, name)
+                if files != self.table.entry(name).tried:
+                    await self.load(name)
+            except TritonError as error:
+                logger.error("failed to poll model '%s': %s", name, error.message)
+
+    async def _load_directory(
+        self, model: RepositoryModel, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        try:
+            source = await self.loader.run_in_pool(self.directories.read, name, override, files)
+        except ConfigError as error:
+            for line in error.log_lines:
+                log_load_error(logger, "%s", line)
+            model.poll_failure = error.cause
+            raise
+        model.poll_failure = ""
+        loaded_files = frozenset() if files else model.tried
+        unchanged = model.unchanged_versions(source) if loaded_files else []
+        kept = unchanged if unchanged and await self._change_instances(model, source, unchanged) else []
+        await self._load_with_steps(model, source, kept)
+        model.files = loaded_files
+
+    async def _change_instances(self, model: RepositoryModel, source: ModelSource, versions: Sequence[int]) -> bool:
+        """Change the instances of versions that are served; return False if an instance could not be created."""
+        async with model.lock:
+            assert model.source is not None
+            served = [self.table.get(source.name, version) for version in versions]
+            try:
+                await self.loader.reconfigure(
+                    {version: effective_config(source, model.source.config, version.config) for version in served}
+                )
+            except TritonError:
+                return False  # reloading the model fails in the same way, and reports the error
+            model.source = source
+            for driver in map(driver_of, served):
+                await driver.instances.removed(driver.scheduler.uses)
+            return True
+
+    async def _load_with_steps(self, model: RepositoryModel, source: ModelSource, kept: Collection[int] = ()) -> None:
+        if source.config.platform == ENSEMBLE:
+            self._loading_steps[source.name] = {step.model_name for step in source.config.ensemble_scheduling.step}
+            try:
+                await self._load_step_models(source)
+                model.ensemble = source
+                await self._load_versions(model, source)
+            finally:
+                self._loading_steps.pop(source.name, None)
+            return
+        await self._load_versions(model, source, kept)
+
+    async def _load_step_models(self, source: ModelSource) -> None:
+        """Load the models of an ensemble's steps that are not loaded or have changed on disk."""
+        steps = [step.model_name for step in source.config.ensemble_scheduling.step]
+        known = {name: model.step_models() for name, model in self.table.models.items() if model.ensemble is not None}
+
+        def steps_of(name: str) -> list[str]:
+            return steps if name == source.name else self.directories.step_names(name) or known.get(name, [])
+
+        try:
+            await self.loader.run_in_pool(check_no_cycle, source.name, steps_of)
+        except TritonError as error:
+            outside_cycle = await self.loader.run_in_pool(models_outside_cycles, source.name, steps_of)
+            await asyncio.gather(*map(self._load_step_model, outside_cycle))
+            self._refuse_ensemble(self.table.entry(source.name), source.name, error)
+        await asyncio.gather(*map(self._load_step_model, dict.fromkeys(steps)))
+
+    async def _load_step_model(self, name: str) -> None:
+        if name not in self.table.models and name not in await self.loader.run_in_pool(self.directories.counts):
+            logger.error(ConfigError.not_polled(name).log_lines[0])
+            return
+        model = self.table.entry(name)
+        if model.source is not None and (model.source.backend is not None or model.source.keepalive is not None):
+            return
+        try:
+            async with model.loading:
+                files = await self.loader.run_in_pool(self.directories.fingerprint, name)
+                if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
+                    return
+                model.tried = files
+                await self._load_directory(model, name)
+        except TritonError as error:
+            logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
+
+    async def _load_versions(self, model: RepositoryModel, source: ModelSource, kept: Collection[int] = ()) -> None:
+        """Create the versions of a model except those that are ``kept``, then replace those that are served."""
+        async with model.lock:
+            if source.config.platform == ENSEMBLE:
+                source = self._complete_ensemble(model, source)
+            self._require_versions(model, source)
+            versions = self._start_loading(model, source, kept)
+            creating = [self.loader.create_version(source, version) for version in versions]
+            outcomes = dict(zip(versions, await asyncio.gather(*creating, return_exceptions=True), strict=True))
+            created = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, ServedModel)}
+            failed = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, BaseException)}
+            if failed:
+                await asyncio.gather(*(served.driver.close() for served in created.values()))
+                self._refuse_versions(model, source, failed)
+            self._replace_versions(model, source, created, kept)
+        await self._reload_ensembles_of(source.name)
+
+    def _start_loading(self, model: RepositoryModel, source: ModelSource, kept: Collection[int]) -> list[int]:
+        """Return the versions to create; those that are not served have the state LOADING."""
+        for version in source.versions:
+            logger.info("loading: %s:%d", source.name, version)
+        versions = [version for version in source.versions if version not in kept]
+        for version in versions:
+            if version not in model.versions or model.versions[version].state is not VersionState.READY:
+                self.table.set_version(source.name, version, ModelVersion(VersionState.LOADING))
+        return versions
+
+    def _refuse_versions(
+        self, model: RepositoryModel, source: ModelSource, failed: Mapping[int, BaseException]
+    ) -> None:
+        """Raise the error of a failed load; the existing versions continue to serve."""
+        messages = []
+        for version in sorted(source.versions, reverse=True):
+            error = failed.get(version)
+            if error is not None and not isinstance(error, TritonError):
+                raise error
+            text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
+            if model.versions[version].state is VersionState.LOADING:
+                self.table.set_version(source.name, version, ModelVersion(VersionState.UNAVAILABLE, text))
+            if error is not None:
+                log_load_error(logger, "failed to load '%s' version %d: %s", source.name, version, text)
+                messages.append(f"version {version} is at UNAVAILABLE state: {text};")
+        logger.info("failed to load '%s'", source.name)
+        model.failure = "".join(messages)
+        causes = [error for error in failed.values() if isinstance(error, TritonError)]
+        raise InvalidArgumentError(
+            f"load failed for model '{source.name}': {model.failure}\n",
+            hint=next((error.hint for error in causes if error.hint), ""),
+            problems=dict.fromkeys(problem for error in causes for problem in error.problems),
+            model_error=causes[-1].model_error,
+        )
+
+    def _replace_versions(
+        self, model: RepositoryModel, source: ModelSource, created: Mapping[int, ServedModel], kept: Collection[int]
+    ) -> None:
+        replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None and v not in kept}
+        model.source, model.failure = source, ""
+        for version, served in created.items():
+            self.table.set_version(source.name, version, ModelVersion(VersionState.READY, served=served))
+        logger.info("successfully loaded '%s'", source.name)
+        self.table.set_newest(source.name, model.versions[max(source.versions)].served)
+        for version, entry in replaced.items():
+            if version in created:
+                self.table.close(entry.served)
+            else:
+                self.table.unload(source.name, version, entry)
+
+    def _complete_ensemble(self, model: RepositoryModel, source: ModelSource) -> ModelSource:
+        """Check an ensemble together with its steps, which determine whether it is decoupled."""
+        config = copy.deepcopy(source.config)
+        try:
+            config.model_transaction_policy.decoupled = check_ensemble(config, self.table.as_steps())
+        except TritonError as error:
+            self._refuse_ensemble(model, source.name, error)
+        model.is_valid = True
+        return dataclasses.replace(source, config=config)
+
+    def _refuse_ensemble(self, model: RepositoryModel, name: str, error: TritonError) -> None:
+        model.is_valid, model.failure = False, error.message
+        log_load_error(logger, "%s: %s", error.status.label, error.message)
+        raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
+
+    def _require_versions(self, model: RepositoryModel, source: ModelSource) -> None:
+        if not source.versions:
+            model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
+            log_load_error(logger, "failed to load model '%s': %s", source.name, model.failure)
+            raise InvalidArgumentError(
+                f"load failed for model '{source.name}': {model.failure}\n",
+                hint=expected_versions(source.config, source.directory),
+            )
+
+    # --- unloading ----------------------------------------------------------------------------
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Stop accepting requests for a model; it is freed when the requests that it accepted are complete.
+
+        Parameters
+        ----------
+        name : str
+            An unknown name is ignored.
+        unload_dependents : bool
+            Also unload the models of an ensemble's steps, except those that were loaded by name or that
+            another ensemble uses.
+        """
+        model = self.table.models.get(name)
+        if model is None:
+            return
+        for concerned in [*self._ensembles_being_loaded_with(name), model]:
+            async with concerned.loading:
+                pass  # earlier loads complete first
+        step_models = model.step_models()
+        async with model.lock:
+            model.explicit, model.ensemble, model.files = False, None, frozenset()
+            self.table.unload_all(name, model)
+        await self._unload_ensembles_of(name)
+        for step_model in step_models if unload_dependents else ():
+            if not self.table.entry(step_model).explicit and not self.table.ensembles_of(step_model):
+                await self.unload(step_model, unload_dependents=True)
+
+    def _ensembles_being_loaded_with(self, step_model: str) -> list[RepositoryModel]:
+        """Return the ensembles that are being loaded and contain a model, directly or through other ensembles."""
+        ensembles: dict[str, RepositoryModel] = {}
+        step_models = [step_model]
+        for name in step_models:
+            for ensemble, steps in self._loading_steps.items():
+                if name in steps and ensemble not in ensembles:
+                    ensembles[ensemble] = self.table.entry(ensemble)
+                    step_models.append(ensemble)
+        return list(ensembles.values())
+
+    async def close(self) -> None:
+        """Unload all models and wait until they are closed; ensembles first, since they use other models."""
+        for ensembles in (True, False):
+            served = [
+                served for served in self.table.served() if isinstance(served.driver, EnsembleDriver) is ensembles
+            ]
+            await drain_all(served, self._wait_for_sequences)
+            for name, model in list(self.table.models.items()):
+                if (model.ensemble is not None) is ensembles:
+                    self.table.unload_all(name, model)
+            await self.table.wait_until_closed()
+        self.loader.close()
+
+    # --- ensembles depend on the models of their steps -----------------------------------------
+
+    async def _reload_ensembles_of(self, step_model: str) -> None:
+        """Reload the ensembles that contain a model that was loaded; unload those that it no longer fits."""
+        for name in self.table.ensembles_of(step_model):
+            model = self.table.models[name]
+            assert model.ensemble is not None
+            try:
+                await self._load_versions(model, model.ensemble)
+            except TritonError as error:
+                logger.error(
+                    "ensemble '%s' is unloaded, since it does not fit '%s': %s", name, step_model, error.message
+                )
+                await self._unload_ensemble(name)
+
+    async def _unload_ensembles_of(self, step_model: str) -> None:
+        """Unload the ensembles that contain a model that was unloaded."""
+        for name in self.table.ensembles_of(step_model):
+            await self._unload_ensemble(name)
+
+    async def _unload_ensemble(self, name: str) -> None:
+        model = self.table.models[name]
+        async with model.lock:
+            self.table.unload_all(name, model)
+        await self._unload_ensembles_of(name)

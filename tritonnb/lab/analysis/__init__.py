@@ -1,0 +1,1 @@
+"""Answers from a recording: causes of latencies, remedies, what-if, diagnoses, comparisons, the debugger."""

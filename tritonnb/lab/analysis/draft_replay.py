@@ -1,0 +1,96 @@
+"""`replay_draft`: what the latest recorded requests would have experienced under a draft of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from tritonnb.lab.analysis.rerun import Rerun
+from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.recording import Recording
+
+
+@dataclass(frozen=True)
+class DraftReplay:
+    """The same arrivals under the running configuration and under a draft, both simulated.
+
+    Attributes
+    ----------
+    before, after : Recording
+        Times count from the first arrival in the recording.
+    begin_ns : int
+        Its monotonic time.
+    """
+
+    before: Recording
+    after: Recording
+    begin_ns: int
+
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """Return the figures of `Recording.summary` that `verdict` names, before and after."""
+        before, after = self.before.summary(), self.after.summary()
+        names = ("mean_batch_size", "latency_p50_ms", "latency_p99_ms", "refused")
+        return {name: (before[name], after[name]) for name in names}
+
+    def verdict(self) -> str:
+        """Return the changes in one sentence."""
+        rows, p50, p99, refused = self.figures().values()
+        sentence = (
+            f"The last {len(self.before.arrivals())} requests under this draft: mean batch {rows[0]:.1f} → "
+            f"{rows[1]:.1f} rows, p50 {p50[0]:.1f} → {p50[1]:.1f} ms, p99 {p99[0]:.1f} → {p99[1]:.1f} ms"
+        )
+        if any(refused):
+            sentence += f", refused {refused[0]:.0f} → {refused[1]:.0f}"
+        return f"{sentence} (simulated)."
+
+
+def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requests: int = 1000) -> DraftReplay:
+    """Replay the latest requests of a recording under a draft of the configuration.
+
+    The number of requests bounds its duration. Sequences that began before these requests continue with the first of
+    them.
+
+    Parameters
+    ----------
+    rec : Recording
+        Of one model, with the running configuration.
+    draft : ModelConfig, str, path or dict
+        As for `simulate`.
+    seconds, requests : float, int, optional
+        The requests of the last seconds are replayed, but not more than ``requests``.
+
+    Returns
+    -------
+    DraftReplay
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording has no arrival or no executed batch, is not of one model, or the draft cannot run the requests.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(150, 2, seed=1), fixed(10))
+    >>> draft = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
+    >>> replay_draft(rec, draft, requests=200).verdict()
+    'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p50 13.7 → 22.1 ms, p99 19.8 → 30.0 ms \
+(simulated).'
+    """
+    rerun = Rerun(rec, "replay_draft")
+    arrivals = rerun.arrivals
+    first_us = arrivals[-1].time_us - seconds * 1e6
+    first = len(arrivals) - min(requests, sum(arrival.time_us >= first_us for arrival in arrivals))
+    sent = list(_continued(arrivals[first:]))
+    configs = (rerun.config, read_config(draft, name=rerun.config.name))
+    before, after = (rerun.run(config, sent) for config in configs)
+    return DraftReplay(before, after, rec.first_arrival_ns)
+
+
+def _continued(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    """Yield arrivals whose sequences may have begun earlier: they start with their first arrival here."""
+    started: set[int | str] = {0, ""}  # requests without a sequence
+    for arrival in arrivals:
+        yield arrival if arrival.sequence_id in started else replace(arrival, sequence_start=True)
+        started.add(arrival.sequence_id)

@@ -1,0 +1,391 @@
+"""Execution times learned from a recording: by batch size, with their variation, stalls and busy instances."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, chain, pairwise, zip_longest
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of
+from tritonnb.lab.simulation.service import Draw, Service, VaryingService, table
+from tritonnb.recording.batches import Outlier
+from tritonnb.recording.recording import Recording
+
+#: An outlier takes at least this multiple of the expected time, which so many executions determine at least.
+LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
+#: A resampled run consists of pieces of the recording, each of this share of it, so that slow phases and bursts stay
+#: together.
+PIECES = 20
+#: Begin and excess time of a stall, in ns.
+Stall = tuple[int, int]
+#: An execution that was not recorded varies like one of so many recorded before and after its time.
+_NEIGHBOURS = 32
+#: A pause in the recording is as long as so many times between executions, on average.
+_PAUSE = 10
+#: Executions that begin beside another one share at least that much more of their time.
+_LEAST_SHARED = 0.1
+#: A cost that is proportional to the time must fit so many times as well as one that falls with it.
+_CLEARLY = 1.1
+#: An instance does not get faster below, or slower above, these idle times in ms.
+_LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
+#: An execution, and how many times as long as expected it took.
+WithFactor = tuple[RecordedExecution, float]
+
+
+@dataclass(frozen=True)
+class LearnedTimes(VaryingService):
+    """The execution times of a recording as a service model.
+
+    A simulated execution with the rows, the busy instances and the time of a recorded one takes as long. Any other one
+    takes the typical time of its size and of the idle time of its instance and server, varied like recorded ones around
+    its time. A stall of the machine is added to the first execution that begins during it, regardless of size.
+
+    Attributes
+    ----------
+    executions : tuple of RecordedExecution
+        In the order in which they began.
+    replicas : int
+        Number of servers on which they ran.
+    are_of_single : bool
+        Whether the times are those of the only instance of a server.
+    """
+
+    executions: tuple[RecordedExecution, ...]
+    replicas: int = 1
+    are_of_single: bool = False
+
+    def for_instances(self, count: int) -> LearnedTimes:
+        """Return the times for a server with so many instances.
+
+        An execution may begin alone and be slowed down by one that begins later. The only instance never is.
+        """
+        return self._of_single if count == 1 else self
+
+    @cached_property
+    def _of_single(self) -> LearnedTimes:
+        """The times without what other instances slowed the executions down."""
+        cost_ns = self._cost_of_another()
+        if cost_ns is None:
+            return self
+        times = (max(0, round(one.time_ns - one.shared * cost_ns(one.rows))) for one in self.executions)
+        executions = [replace(one, time_ns=ns, busy=1) for one, ns in zip(self.executions, times, strict=True)]
+        return replace(self, executions=tuple(executions), are_of_single=True)
+
+    def _cost_of_another(self) -> Callable[[int], float] | None:
+        """Return by how many ns executions of a size are longer if another instance is always busy; None if unknown.
+
+        Whether one is busy when an execution begins does not depend on how long it takes: that tells the cost for the
+        size that most often begins alone. It is lower for larger batches if instances share a part of the machine, such
+        as its memory, which each needs for equally long: the longer executions take, the more rarely do two need it at
+        once. It is higher if they share cores. Executions of other sizes beside which another one ended tell which.
+        """
+        known = [one for one, _ in self._regular]
+        size = statistics.mode([one.rows for one in known if one.busy == 1] or [0])
+        alone, beside = (
+            [one for one in known if one.rows == size and (one.busy > 1) == more] for more in (False, True)
+        )
+        if min(len(alone), len(beside)) < LEAST_BATCHES:
+            return None
+        (faster_ns, other), (slower_ns, shared) = (
+            (statistics.median(map(self._not_idle_ns, group)), statistics.median(one.shared for one in group))
+            for group in (alone, beside)
+        )
+        most_ns = max(0.0, slower_ns - faster_ns) / max(_LEAST_SHARED, shared - other)
+        shared_ns = slower_ns + (1 - shared) * most_ns
+
+        def cost_ns(rows: int, power: int) -> float:
+            return most_ns * self._relative(rows, size) ** power
+
+        def misfit(power: int) -> float:
+            """Return how far other sizes are from this one if this is how the cost depends on the size."""
+            others = [(one, self._relative(one.rows, size)) for one in known if one.rows != size]
+            all_shared = (self._not_idle_ns(one) + (1 - one.shared) * cost_ns(one.rows, power) for one, _ in others)
+            return math.fsum(abs(shared_ns - ns / times) for ns, (_, times) in zip(all_shared, others, strict=True))
+
+        power = 1 if _CLEARLY * misfit(1) < misfit(-1) else -1
+        return lambda rows: cost_ns(rows, power)
+
+    def _relative(self, rows: int, size: int) -> float:
+        """Return how many times as long as those of another size the executions of a size take."""
+        return max(1.0, self.function(rows)) / max(1.0, self.function(size))
+
+    def _not_idle_ns(self, one: RecordedExecution) -> float:
+        """Return how long an execution would have taken if its instance and server had not been idle before."""
+        return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
+
+    @cached_property
+    def _fit(self) -> tuple[Service, dict[int, float]]:
+        """The typical time by size, and the slow-down by number of busy instances."""
+        known = [one for one in self.executions if not one.first] or self.executions
+        slow: dict[int, float] = {}
+        for _ in range(3):
+            by_size, by_busy = defaultdict(list), defaultdict(list)
+            for one in known:
+                by_size[one.rows].append(one.time_ns / slow.get(one.busy, 1.0))
+            typical = monotone({rows: (statistics.median(times), len(times)) for rows, times in by_size.items()})
+            for one in known:
+                by_busy[one.busy].append(one.time_ns / max(1.0, typical(one.rows)))
+            levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
+            base = statistics.median(next(iter(levels.values()))) if levels else 1.0
+            slow = {busy: statistics.median(ratios) / base if base else 1.0 for busy, ratios in levels.items()}
+        return typical, slow or {1: 1.0}
+
+    @property
+    def function(self) -> Service:  # type: ignore[override]
+        """The typical time by batch size, which grows with it."""
+        return self._fit[0]
+
+    @property
+    def slow_down(self) -> Mapping[int, float]:
+        """The factor by which executions take longer, by the recorded numbers of busy instances."""
+        return self._fit[1]
+
+    def expected_ns(self, rows: int, busy: int) -> float:
+        """Return the typical time with so many busy instances; a number that was not recorded is as the nearest."""
+        slow = self.slow_down
+        return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
+
+    @cached_property
+    def outliers(self) -> tuple[tuple[RecordedExecution, float], ...]:
+        """The executions that took `LEAST_FACTOR` times as long as expected, with the expected times in ns."""
+        known = [one for one in self.executions if not one.first]
+        if len(known) < LEAST_BATCHES:
+            return ()
+        pairs = [(one, self.expected_ns(one.rows, one.busy)) for one in known]
+        return tuple([(one, ns) for one, ns in pairs if one.time_ns >= LEAST_FACTOR * ns > 0])
+
+    @cached_property
+    def stalls(self) -> tuple[Stall, ...]:
+        """The begin and excess time of the outliers, in ns."""
+        return tuple([(one.begin_ns, round(one.time_ns - expected_ns)) for one, expected_ns in self.outliers])
+
+    @cached_property
+    def _regular(self) -> list[WithFactor]:
+        """All executions but outliers and the first one of each instance, with their factors of the expected time."""
+        stalled = {begin_ns for begin_ns, _ in self.stalls}
+        regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
+        pairs = [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+        return list(self._undisturbed(pairs)) if self.are_of_single else pairs
+
+    def _undisturbed(self, pairs: Sequence[WithFactor]) -> Iterator[WithFactor]:
+        """Replace executions beside others, which vary more, by undisturbed ones from about the same time.
+
+        Short ones are more often undisturbed: the other one took at least as long as the replaced one ran alone.
+        """
+        known = [pair for pair in pairs if not pair[0].shared]
+        begins = [one.begin_ns for one, _ in known]
+        for one, factor in pairs:
+            other = (one, factor)
+            if one.shared and len(known) >= _NEIGHBOURS:
+                place, least = bisect_left(begins, one.begin_ns), one.alone_ns / max(1.0, self.function(one.rows))
+                near = chain.from_iterable(zip_longest(range(place, len(known)), reversed(range(place))))
+                longer = (known[at] for at in near if at is not None and known[at][1] >= least)
+                other = next(longer, other)
+            yield replace(other[0], begin_ns=one.begin_ns), other[1]
+
+    def idle_cost_ns(self, idle_ns: float, server_idle_ns: float) -> float:
+        """Return by how many ns executions are longer than after 1 ms if instance and server were idle for so long.
+
+        Caches may be cold then, and clocks low: that costs larger batches as much.
+        """
+        typical_ns, of_instance, of_server = self._idle_effect
+        return typical_ns * math.expm1(of_instance * _log_ms(idle_ns) + of_server * _log_ms(server_idle_ns))
+
+    @cached_property
+    def _idle_effect(self) -> tuple[float, float, float]:
+        """The typical time in ns of undisturbed executions, and how it grows with idle times of instance and server.
+
+        The growth is that of its logarithm with their logarithms.
+        """
+        alone = [(one, factor) for one, factor in self._regular if not one.shared and factor > 0]
+        if not alone:
+            return 0.0, 0.0, 0.0
+        typical_ns = statistics.fmean(self.function(one.rows) for one, _ in alone)
+        own = [_log_ms(one.idle_ns) for one, _ in alone]
+        of_all = [_log_ms(one.server_idle_ns) for one, _ in alone]
+        times = [math.log(factor) for _, factor in alone]
+
+        def proven(x: Iterable[float], y: Iterable[float]) -> float:
+            return math.prod(_slope([(*point, 1) for point in zip(x, y, strict=True)]))
+
+        # Least squares: the idle time of the server explains what it does beyond that of the instance.
+        together, _ = _slope([(*point, 1) for point in zip(own, of_all, strict=True)])
+        beyond = [z - together * x for x, z in zip(own, of_all, strict=True)]
+        of_server = max(0.0, proven(beyond, times))
+        of_instance = proven(own, [y - of_server * z for y, z in zip(times, of_all, strict=True)])
+        if of_instance < 0:
+            of_instance, of_server = 0.0, max(0.0, proven(of_all, times))
+        return typical_ns, of_instance, of_server
+
+    @cached_property
+    def factors(self) -> tuple[list[int], list[float]]:
+        """The begins of the regular executions, and their factors without the cost of the idle time."""
+        begins, factors = [], []
+        for one, factor in self._regular:
+            expected_ns = max(1.0, self.expected_ns(one.rows, one.busy))
+            begins.append(one.begin_ns)
+            factors.append(factor / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns))
+        return begins, factors
+
+    @cached_property
+    def without_pauses(self) -> LearnedTimes:
+        """The times with shorter pauses, during which the speed of the machine is not known."""
+        begins = [one.begin_ns for one in self.executions]
+        longest = _PAUSE * (begins[-1] - begins[0]) // len(begins)
+        steps = (min(max(0, later - earlier), longest) for earlier, later in pairwise(begins))
+        executions = zip(self.executions, accumulate(steps, initial=0), strict=True)
+        return replace(self, executions=tuple(replace(one, begin_ns=begin_ns) for one, begin_ns in executions))
+
+    @cached_property
+    def rows_until(self) -> tuple[list[int], list[int]]:
+        """The begins of all executions, and the rows that were executed before each and in all."""
+        rows = accumulate((one.rows for one in self.executions), initial=0)
+        return [one.begin_ns for one in self.executions], list(rows)
+
+    @cached_property
+    def dispatch_share(self) -> float:
+        """The share of the time (0 to 1, median) that passes before the execution begins."""
+        return statistics.median(one.dispatch_ns / max(1, one.time_ns) for one in self.executions)
+
+    @cached_property
+    def speed_variation(self) -> float:
+        """Standard deviation of the logarithm of the factors from part to part, beyond that within the parts.
+
+        The machine was faster or slower for a while, and may be so during another run.
+        """
+        logarithms = [math.log(factor) for factor in self.factors[1] if factor > 0]
+        size = len(logarithms) // PIECES
+        if size < 2:
+            return 0.0
+        parts = [logarithms[part * size : (part + 1) * size] for part in range(PIECES)]
+        between = statistics.variance(map(statistics.fmean, parts))
+        return math.sqrt(max(0.0, between - statistics.fmean(map(statistics.variance, parts)) / size))
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
+        recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
+        rng, (begins, factors) = random.Random(seed), self.factors
+        count = min(_NEIGHBOURS, len(factors))
+        last = len(factors) - count
+
+        def around(now_ns: int) -> float:
+            place = min(max(0, bisect_left(begins, now_ns) - count // 2), last)
+            return factors[place + int(rng.random() * count)]
+
+        other = self.drawn(around, self.stalls)
+
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+            time_ns = other(rows, now_ns, busy, idle_ns, server_idle_ns)  # a stall that was recorded here is over then
+            return recorded.get((now_ns, rows, busy), time_ns)
+
+        return draw
+
+    def drawn(self, factor_at: Callable[[int], float], stalls: Iterable[Stall]) -> Draw:
+        """Return a function of times that vary by a factor at each time, with stalls."""
+        waiting = deque(stalls)
+
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+            stalled_ns = 0
+            while waiting and waiting[0][0] <= now_ns:
+                begin_ns, excess_ns = waiting.popleft()
+                if now_ns < begin_ns + excess_ns:
+                    stalled_ns = max(stalled_ns, excess_ns)
+            typical_ns = self.expected_ns(rows, busy) + self.idle_cost_ns(idle_ns, server_idle_ns)
+            return round(typical_ns * factor_at(now_ns)) + stalled_ns
+
+        return draw
+
+
+def _log_ms(idle_ns: float) -> float:
+    return math.log(min(max(idle_ns / 1e6, _LEAST_IDLE_MS), _MOST_IDLE_MS))
+
+
+def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
+    """Return times in ns that do not fall with the size, through weighted times of some sizes.
+
+    They are interpolated between sizes, and extrapolated with the average growth. Smaller sizes are only as much faster
+    as the number and the difference of the measured ones prove.
+
+    Examples
+    --------
+    >>> service = monotone({1: (100.0, 1), 2: (300.0, 3), 4: (200.0, 1), 5: (500.0, 1)})
+    >>> [round(service(rows)) for rows in (1, 2, 3, 4, 5, 6)]
+    [100, 275, 275, 275, 500, 572]
+    """
+    blocks: list[tuple[float, int, list[int]]] = []  # isotonic regression: neighbours in the wrong order are pooled
+    for rows, (time, weight) in sorted(times.items()):
+        block = (time, weight, [rows])
+        while blocks and blocks[-1][0] > block[0]:
+            time, weight, sizes = blocks.pop()
+            total = weight + block[1]
+            block = ((time * weight + block[0] * block[1]) / total, total, [*sizes, *block[2]])
+        blocks.append(block)
+    fitted = {rows: time / 1e6 for time, _, sizes in blocks for rows in sizes}
+    low, high = min(fitted), max(fitted)
+    points = [(rows, fitted[rows], times[rows][1]) for rows in fitted]
+    slope, certainty = _slope(points)
+    # A row costs at most as much as in the recorded batches.
+    slope = min(slope, sum(ms * count for _, ms, count in points) / sum(rows * count for rows, _, count in points))
+    inside = table(fitted)
+
+    def service(rows: int) -> float:
+        outside = certainty * min(0, rows - low) + max(0, rows - high)
+        return max(0.0, inside(min(max(rows, low), high)) + outside * slope * 1e6)
+
+    return service
+
+
+def _slope(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
+    """Return the slope of (x, y, number of executions) by least squares, and its certainty (0 to 1) by their number."""
+    mean_x = sum(x * count for x, _, count in points) / sum(count for _, _, count in points)
+    spread = sum(count * (x - mean_x) ** 2 for x, _, count in points)
+    slope = sum(count * (x - mean_x) * y for x, y, count in points) / spread if spread else 0.0
+    return slope, spread / (spread + LEAST_BATCHES)
+
+
+def steepest(service: Service, sizes: Sequence[int]) -> float:
+    """Return the steepest growth between measured sizes, in ns per row."""
+    return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
+
+
+@with_short_traceback
+def service(rec: Recording) -> LearnedTimes:
+    """Return the execution times as a service model, for simulations of the recorded arrivals.
+
+    An execution with the rows and at the time of a recorded one takes as long; any other one takes the typical time
+    of its size, varied as recorded around its time. Called with rows, it returns the latter, in nanoseconds.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nothing was executed.
+    """
+    if not rec.batch_sizes():
+        raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
+    return LearnedTimes(tuple(executions_of(rec)), max(1, len(rec.replicas)))
+
+
+def outliers(rec: Recording) -> list[Outlier]:
+    """Batches that took much longer than others of their size, for a recording of one model."""
+    by_number = {batch.number: batch for batch in rec.batches}
+    executions = tuple(executions_of(rec))
+    found = LearnedTimes(executions).outliers if executions else ()
+    return [Outlier(by_number[one.batch], one.time_ns / expected_ns) for one, expected_ns in found]
+
+
+def joined_times(recordings: Iterable[Recording]) -> LearnedTimes:
+    """Return the times of several recordings of one model, as if one had followed the other."""
+    joined: list[RecordedExecution] = []
+    for recording in recordings:
+        executions = executions_of(recording)
+        begin_ns = joined[-1].begin_ns + joined[-1].time_ns - executions[0].begin_ns if joined else 0
+        joined += [replace(one, begin_ns=one.begin_ns + begin_ns) for one in executions]
+    return LearnedTimes(tuple(joined))

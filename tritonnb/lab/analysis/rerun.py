@@ -1,0 +1,90 @@
+"""Recorded requests under another configuration, with the execution times that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.service import Service
+from tritonnb.lab.simulation.simulate import simulated
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.recording import Recording
+
+
+class Rerun:
+    """The requests of a recording of one model, to simulate them under other configurations.
+
+    What-if, remedies, drafts and twins use it.
+
+    Parameters
+    ----------
+    rec : Recording
+    purpose : str
+        For error messages.
+    service : Service, optional
+        Execution times; by default the recorded ones.
+
+    Attributes
+    ----------
+    config : ModelConfig
+    arrivals : list of Arrival
+        In µs after the first one.
+    times : Service
+    first_step_ns : int
+        What the first step of a generation adds to its time.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording is not of exactly one model, lacks its configuration, or has no executed batch.
+    """
+
+    def __init__(self, rec: Recording, purpose: str, service: Service | None = None) -> None:
+        self.config = config_of(rec, purpose)
+        self.arrivals = rec.arrivals()
+        self.times: Service = service or rec.service()
+        self.first_step_ns = 0
+        self._replicas = len(rec.replicas) or 1
+
+    def run(self, config: pb.ModelConfig, arrivals: list[Arrival], seed: int = 0) -> Recording:
+        """Simulate a configuration on as many replicas as were recorded.
+
+        Parameters
+        ----------
+        config : ModelConfig
+        arrivals : list of Arrival
+            All recorded ones or some of them. Times count from the first one recorded.
+        seed : int, optional
+            Of execution times that were not recorded.
+        """
+        options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
+        return simulated(config, arrivals, self.times, seed, **options)
+
+
+def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
+    """Return the configuration of the only model in a recording.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is of another number of models, or lacks the configuration.
+    """
+    name = only_model({event.model for event in rec.arrived.values()}, purpose)
+    if name not in rec.configs:
+        raise InvalidArgumentError(f"{purpose} expected the configuration of model '{name}', got none: give config=")
+    return rec.configs[name]
+
+
+def only_model(models: Set[str], purpose: str) -> str:
+    """Return the only one of the models in a recording.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is another number of them.
+    """
+    if len(models) != 1:
+        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
+    return next(iter(models))

@@ -1,0 +1,363 @@
+"""The result of a sweep: ranked configurations, to apply, draw and export."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tritonnb.client.address import ModelAddress
+from tritonnb.core.accessors import extensible
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.html_table import html_report
+from tritonnb.lab.analysis.constraint import Constraint
+from tritonnb.lab.load import trial
+from tritonnb.lab.load.export import export, perf_analyzer_command
+from tritonnb.lab.load.load import config_of
+from tritonnb.lab.load.trial import Trial, simulate_load_curve
+from tritonnb.lab.load.workload import LoadOptions
+from tritonnb.lab.simulation.run import instance_count
+from tritonnb.lab.simulation.service import table
+from tritonnb.model_config.editable_config import with_overrides
+from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@extensible
+@with_short_tracebacks
+@dataclass(frozen=True)
+class SweepResult:
+    """Ranked configurations of a sweep.
+
+    Attributes
+    ----------
+    model : ModelHandle
+    running : Trial
+        The running configuration.
+    trials : list of Trial
+        The other configurations, the best first.
+    constraint : Constraint or None
+    by_rate : bool
+        Whether the best answers max_rate; otherwise it answers soonest.
+    searched : bool
+        Whether the rates are the highest ones that satisfy the constraint.
+    max_rate : float
+        Maximum requests per second of this server, if the server and not the model limits the rate; otherwise infinity.
+    noise : float
+        Relative difference (1 is 100 %) of the rate, or the p99, between repeated measurements of the running
+        configuration. Smaller improvements are not considered.
+    service_times : dict of int to float
+        Measured milliseconds by batch size; empty for a given service model and for live trials.
+    traffic : dict
+        The workload of all trials, as arguments of `load`.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
+    >>> result.traffic["rate"], result.searched
+    (100, False)
+    >>> result.verdict()
+    'Best of 2 configurations: count 2: 97 requests/s, p99 13.36 ms. Running: 97 requests/s, p99 15.77 ms.'
+    >>> result.to_pandas().shape[0]
+    2
+    >>> result.perf_analyzer("triton:8000").partition(" --")[0]
+    'perf_analyzer -m double -u triton:8000 -i http -b 1'
+    """
+
+    plot: ClassVar[Callable[..., Any]]
+    plot_pareto: ClassVar[Callable[..., Any]]
+    plot_throughput_latency: ClassVar[Callable[..., Any]]
+
+    model: ModelHandle | ModelAddress
+    running: Trial
+    trials: list[Trial]
+    constraint: Constraint | None
+    by_rate: bool
+    searched: bool
+    max_rate: float
+    noise: float
+    service_times: dict[int, float]
+    traffic: LoadOptions
+
+    @property
+    def best(self) -> Trial:
+        """The best configuration that satisfies the constraint; the running one unless another is better.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no configuration satisfies it.
+        """
+        if not self._first.meets and not self.running.meets:
+            raise InvalidArgumentError(self.verdict())
+        return self._first if self._is_better(self._first) else self.running
+
+    @property
+    def _first(self) -> Trial:
+        """The best of the other configurations; an extrapolated or predicted one only if all are."""
+        known = (trial for trial in self.trials if not (trial.extrapolated or trial.predicted))
+        return next((trial for trial in known if trial.meets), self.trials[0])
+
+    def _is_better(self, other: Trial) -> bool:
+        """Return whether it is better than the running configuration by more than the noise."""
+        if not other.meets or other.extrapolated or not self.running.meets:
+            return other.meets and not other.extrapolated
+        if self.by_rate:
+            return other.rate > self.running.rate * (1 + self.noise)
+        return other.percentile(99) < self.running.percentile(99) * (1 - self.noise)
+
+    def apply(self) -> str:
+        """Apply the best configuration to the running model, as `ConfigHandle.apply` does.
+
+        On another server, it is loaded through the load API, and ``tnb.connect(URL)[NAME].config.restore()`` loads the
+        previous one at any time.
+
+        Returns
+        -------
+        str
+            ``"unchanged"`` if the running configuration is the best; otherwise as `ConfigHandle.apply`.
+
+        Raises
+        ------
+        TritonError
+            If the server does not accept it.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     result = tnb.sweep(server["double"], count=[1, 4], rate=200, requests=200, service=tnb.fixed(8)).wait()
+        ...     print(result.apply(), server["double"].config.instance_group[0].count)
+        in place 4
+        """
+        return trial.apply_config(self.model, with_overrides(config_of(self.model), self.best.edits))
+
+    def export(self, repository: str | os.PathLike[str]) -> Path:
+        """Write the model with the best configuration to a model repository for Triton.
+
+        Of a model on another server, whose files cannot be read, only the *config.pbtxt* is written.
+
+        Parameters
+        ----------
+        repository : path
+            It is created if necessary.
+
+        Returns
+        -------
+        pathlib.Path
+            The model's directory.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model is one of this process, and has no files.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> from tempfile import TemporaryDirectory
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     model = server.load("identity_fp32")
+        ...     sweep = tnb.sweep(model, count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
+        ...     with TemporaryDirectory() as directory:
+        ...         print(sorted(path.name for path in sweep.wait().export(directory).iterdir()))
+        ['1', 'config.pbtxt']
+        """
+        return export(self.model, self.best.config, repository)
+
+    def perf_analyzer(self, url: str = "localhost:8000") -> str:
+        """Return a command of Triton's Perf Analyzer with the same workload, to verify the result on another server.
+
+        Parameters
+        ----------
+        url : str, optional
+            ``HOST:PORT`` of its HTTP endpoint, or ``grpc://HOST:PORT``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If Perf Analyzer has no option for the workload.
+        """
+        rate = self.traffic.get("rate") or self.best.rate
+        return perf_analyzer_command(self.model.name, self.traffic, rate, url)
+
+    def load_curves(self) -> dict[str, list[Recording]]:
+        """Simulate the running and the best configuration at different rates, see `simulate_load_curve`.
+
+        Returns
+        -------
+        dict of str to list of Recording
+            ``"running"``, and ``"best"`` if it is another one.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model is stateful, no configuration satisfies the constraint, or no service times are known.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8, dynamic_batching={})
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
+        >>> list(result.load_curves())
+        ['running', 'best']
+        """
+        recording = self.running.recording
+        if not self.service_times and recording is None:
+            raise InvalidArgumentError(
+                "load_curves() expected measured service times, got none: pass service=, or sweep without live=True"
+            )
+        service = table(self.service_times) if recording is None or self.service_times else recording.service().function
+        trials = {"running": self.running} | ({} if self.best is self.running else {"best": self.best})
+        rows = int(self.traffic.get("rows") or 1)
+        return {
+            name: simulate_load_curve(trial.config, service, rows=rows, seed=self.traffic.get("seed", 0))
+            for name, trial in trials.items()
+        }
+
+    def verdict(self) -> str:
+        """Summarize the result in one or two sentences."""
+        first = self._first
+        count = len(self.trials)
+        if not first.meets:
+            none = f"None of {count} configurations satisfies {self._bound()}; the best: {trial_text(first)}."
+            none += self._predicted()
+            return f"{none} Keep the running configuration: {trial_text(self.running)}." if self.running.meets else none
+        is_limited = first.rate > 0.9 * self.max_rate
+        limit = f" This server is limited to about {self.max_rate:.0f} requests/s." if is_limited else ""
+        if self._is_better(first):
+            text = f"Best of {count} configurations: {trial_text(first)}. Running: {trial_text(self.running)}."
+        elif first.extrapolated:
+            text = f"Keep the running configuration: {trial_text(self.running)}. "
+            text += "All other configurations formed batches of sizes that were not measured."
+        else:
+            text = f"Keep the running configuration: {trial_text(self.running)}. The best of {count} others is within "
+            text += f"the measurement noise of {self.noise:.0%}: {trial_text(first)}."
+        return f"{text}{limit}{self._unmeasured()}{self._predicted()}"
+
+    @property
+    def remark(self) -> str:
+        """The origin of the numbers, and the number of requests behind them."""
+        n = min(len(trial.latencies_ms) for trial in [*self.trials, self.running])
+        requests = f"Percentiles of at least {n:,} requests."
+        recording = self.running.recording
+        if recording is not None and recording.simulated:
+            return f"Simulated; instances are assumed not to share cores: verify with live=True. {requests}"
+        return f"Measured with a real load. {requests}"
+
+    def _unmeasured(self) -> str:
+        beyond = [trial.edits_text() for trial in self.trials if trial.extrapolated]
+        if not beyond:
+            return ""
+        largest = max(self.service_times)
+        return (
+            f" Not considered, because batches of more than {largest} rows were not measured and their times are "
+            f"extrapolated: {'; '.join(beyond)}."
+        )
+
+    def _predicted(self) -> str:
+        measured = [trial.edits_text() for trial in self.trials if not trial.predicted]
+        others = len(self.trials) - len(measured)
+        return f" Measured: {'; '.join(measured)}. The other {others} were predicted." if others else ""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return one row for each other configuration, the best first.
+
+        Raises
+        ------
+        ImportError
+            Where pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame([trial.row() for trial in self.trials])
+
+    def _bound(self) -> str:
+        return "the completion of all requests" if self.constraint is None else self.constraint.text
+
+    def _cells(self) -> list[list[str]]:
+        rows = [trial.row() for trial in [*self.trials, self.running]]
+        names = [*self.trials[0].edits, *(name for name in rows[-1])]
+        for name in ("extrapolated", "predicted"):
+            if not any(getattr(trial, name) for trial in self.trials):
+                names.remove(name)
+        shown = [[_show(row.get(name, "running")) for name in names] for row in rows]
+        return [[name.replace("_", " ") for name in names], *shown]
+
+    def __repr__(self) -> str:
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        return "\n".join([self.verdict(), *(f"  {line}" for line in lines), self.remark])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._cells()
+        return html_report(self.verdict(), head, rows, [self.remark])
+
+
+def trial_text(trial: Trial) -> str:
+    """Return the edits, rate and p99 of a trial as text."""
+    edits = f"{trial.edits_text()}: " if trial.edits else ""
+    return f"{edits}{trial.rate:.0f} requests/s, p99 {trial.percentile(99):.2f} ms"
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return "✓" if value else "✗"
+    if isinstance(value, float) and math.isfinite(value):  # three digits: a simulation is not more precise
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+
+def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
+    """Return a sort key: measured trials first, then the best, and of equal ones the one with fewer instances."""
+
+    def rank(trial: Trial) -> tuple[float, ...]:
+        p99_ms = trial.percentile(99) if len(trial.latencies_ms) else math.inf
+        return (
+            trial.predicted,
+            not trial.meets,
+            trial.extrapolated,
+            -trial.rate if by_rate else p99_ms,
+            instance_count(trial.config),
+            p99_ms,
+        )
+
+    return rank
+
+
+#: Lower limit of the noise: smaller differences are never significant.
+_NOISE = 0.01
+
+
+def noise_of(repeated: Sequence[Trial], by_rate: bool) -> float:
+    """Return the spread of repeated measurements of one configuration, relative to their median.
+
+    It is twice the median absolute deviation: the difference of two measurements, and robust against outliers if there
+    are more.
+    """
+    measured = [trial.rate if by_rate else trial.percentile(99) for trial in repeated]
+    values = list(filter(math.isfinite, measured))
+    middle = median(values) if values else 0.0
+    if not middle:
+        return _NOISE
+    return max(_NOISE, 2 * median(abs(value - middle) for value in values) / middle)

@@ -1,0 +1,319 @@
+"""Trials of a sweep, simulated or live: one configuration under a workload, or at several rates of arrivals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from threading import Event
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf import text_format
+
+from tritonnb.client.address import ModelAddress
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.constraint import Constraint, measure
+from tritonnb.lab.load.load import config_of, load
+from tritonnb.lab.load.result import LoadResult
+from tritonnb.lab.load.running_load import Load
+from tritonnb.lab.load.workload import AnyLoop, LoadOptions, OpenLoop
+from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, poisson
+from tritonnb.lab.simulation.engine import Columns
+from tritonnb.lab.simulation.latencies import latencies_from_columns
+from tritonnb.lab.simulation.run import capacity, run
+from tritonnb.lab.simulation.service import Service
+from tritonnb.lab.simulation.simulate import simulate, simulated
+from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.telemetry.statistics_entry import difference
+
+#: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
+_SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
+_PRECISION = 0.01
+#: Poll interval in seconds for a stopped sweep while a load runs.
+_POLL_S = 0.05
+#: Recordings of one model at different rates, or several such series by name.
+Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
+#: The simulated rates, as shares of the capacity: closer to each other where latency rises.
+_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.87, 0.93, 0.97)
+
+
+class StoppedError(Exception):
+    """The caller of a search needs no more trials."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Measurements of one configuration.
+
+    Attributes
+    ----------
+    edits : dict
+        The fields that were set.
+    config : ModelConfig
+    rate : float
+        Completed requests per second; for a search with a constraint only, the highest rate of Poisson arrivals that
+        satisfies it.
+    latencies_ms : numpy.ndarray
+        Latencies of the requests that ran, in milliseconds.
+    refused : int
+        Number of requests that did not run.
+    meets : bool
+        Whether the constraint is satisfied and no request was refused.
+    mean_batch_size : float
+        Mean number of rows per batch.
+    extrapolated : bool
+        Whether it formed larger batches than were measured, so that its numbers are extrapolated.
+    predicted : bool
+        Whether a sweep of live trials predicted it instead of measuring it.
+    record : callable, optional
+        Returns its recording: a simulation keeps only numbers, and is repeated for it.
+
+    Examples
+    --------
+    >>> from tritonnb import Server, FP32, fixed, sweep
+    >>> with Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: FP32[1]) -> FP32[1]:
+    ...         return X * 2
+    ...     trial = sweep(server["double"], count=[2], rate=100, requests=200, service=fixed(8)).wait().trials[0]
+    >>> trial.edits_text(), round(trial.percentile(50))
+    ('count 2', 8)
+    >>> list(trial.row())[:3]
+    ['count', 'rate', 'p50_ms']
+    >>> len(trial.recording.requests) == len(trial.latencies_ms)
+    True
+    """
+
+    edits: dict[str, object]
+    config: pb.ModelConfig
+    rate: float
+    latencies_ms: npt.NDArray[np.float64]
+    refused: int
+    meets: bool
+    mean_batch_size: float
+    extrapolated: bool = False
+    predicted: bool = False
+    record: Callable[[], Recording | None] | None = field(default=None, repr=False)
+
+    @cached_property
+    def recording(self) -> Recording | None:
+        """Its recording; None for live trials on another server."""
+        return self.record() if self.record else None
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile (0 to 100) of the latency in ms; NaN if no request ran.
+
+        Parameters
+        ----------
+        percent : float
+        """
+        return measure(self.latencies_ms, f"p{percent}") if len(self.latencies_ms) else math.nan
+
+    def row(self) -> dict[str, object]:
+        """Return the trial as a table row; ``rate`` in requests per second, latencies in ms."""
+        return {
+            **self.edits,
+            "rate": self.rate,
+            "p50_ms": self.percentile(50),
+            "p99_ms": self.percentile(99),
+            "mean_batch_size": self.mean_batch_size,
+            "meets": self.meets,
+            "extrapolated": self.extrapolated,
+            "predicted": self.predicted,
+        }
+
+    def edits_text(self) -> str:
+        """Return the edits as text, such as ``count 2``; empty for the running configuration."""
+        return ", ".join(f"{name} {value}" for name, value in self.edits.items())
+
+
+@dataclass(frozen=True)
+class SimulatedTrials:
+    """Trials of a sweep by simulation.
+
+    Attributes
+    ----------
+    constraint : Constraint or None
+    seed : int
+    service : Service
+    max_rows : float
+        Largest measured batch size in rows; infinity for a service model given by the user.
+    """
+
+    constraint: Constraint | None
+    seed: int
+    service: Service
+    max_rows: float = math.inf
+
+    def run(self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig) -> Trial:
+        """Simulate a configuration with the given arrivals."""
+        columns = Columns()
+        run(config, arrivals, self.service, self.seed, columns=columns)
+        kept, summary = latencies_from_columns(columns), columns.summary()
+        latencies_ms = kept.latency_ns[kept.last] / 1e6
+        meets = not kept.refused and (self.constraint is None or self.constraint.holds(latencies_ms))
+        is_extrapolated = bool(kept.batch_size.max(initial=0) > self.max_rows)
+        figures = (summary["rate"], latencies_ms, kept.refused, meets, summary["mean_batch_size"], is_extrapolated)
+        record = partial(simulated, config, arrivals, self.service, self.seed)
+        return Trial(edits, config, *figures, record=record)
+
+    def find_highest_rate(
+        self,
+        arrivals_at: Callable[[float], Arrivals],
+        rows: int,
+        max_rate: float,
+        stopping: Event,
+        edits: dict[str, object],
+        config: pb.ModelConfig,
+    ) -> Trial:
+        """Simulate a configuration at the highest rate at which it satisfies the constraint.
+
+        The search goes from high to low rates, because a delay may violate the constraint at a low rate, where batches
+        do not fill, and satisfy it at a high rate. If no rate satisfies it, the trial at the lowest rate is returned.
+        Only the second half of the requests counts, because queues need time to fill.
+        """
+        constraint = self.constraint
+        assert constraint is not None
+
+        def at(rate: float) -> Trial:
+            if stopping.is_set():
+                raise StoppedError
+            trial = self.run(arrivals_at(rate), edits, config)
+            settled_ms = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
+            meets = not trial.refused and constraint.holds(settled_ms)
+            return replace(trial, rate=rate, latencies_ms=settled_ms, meets=meets)
+
+        most = min(max_rate, capacity(config, self.service, rows) / rows)
+        above = most
+        for share in _SHARES:
+            best = at(most * share)
+            if best.meets:
+                break
+            above = best.rate
+        # No rate above the capacity can be sustained, even if a short simulation does not show it.
+        while best.meets and above - best.rate > _PRECISION * best.rate:
+            middle = at((best.rate + above) / 2)
+            if middle.meets:
+                best = middle
+            else:
+                above = middle.rate
+        return best
+
+
+def run_live_trial(
+    model: ModelHandle | ModelAddress,
+    traffic: LoadOptions,
+    constraint: Constraint | None,
+    stopping: Event,
+    edits: dict[str, object],
+    config: pb.ModelConfig,
+) -> Trial:
+    """Apply a configuration to the running model and measure it; ``traffic`` are arguments of `load`."""
+    apply_config(model, config)
+    before = model.stats()
+    result = wait_for_load(load(model, record=True, **traffic), stopping)
+    new = difference(model.stats(), before)
+    meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
+    mean = new["inference_count"] / new["execution_count"] if new["execution_count"] else math.nan
+    measured = (result.rate, result.latencies_ms, result.failed, meets, mean)
+    return Trial(edits, config, *measured, record=lambda: result.recording)
+
+
+def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
+    """Wait for the result of a load.
+
+    Raises
+    ------
+    StoppedError
+        If ``stopping`` was set.
+    """
+    while not futures.wait([traffic.finished], _POLL_S).done:
+        if stopping.is_set():
+            traffic.stop()
+            raise StoppedError
+    return traffic.finished.result()
+
+
+@contextmanager
+def restored(model: ModelHandle | ModelAddress) -> Iterator[None]:
+    """Restore the configuration of a running model at the end of a block, even after an error."""
+    config = config_of(model)
+    try:
+        yield
+    finally:
+        apply_config(model, config)
+
+
+def apply_config(model: ModelHandle | ModelAddress, config: pb.ModelConfig) -> str:
+    """Apply a configuration to a running model, as `ConfigHandle.apply` does, or through the load API."""
+    if isinstance(model, ModelAddress):
+        return model.apply(config)
+    handle = model.config
+    handle.text = text_format.MessageToString(config)
+    return handle.apply()
+
+
+def virtual_arrivals(workload: AnyLoop) -> Arrivals:
+    """Convert a workload to the arrivals of a simulation.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the clients of a closed loop send sequences.
+    """
+    if isinstance(workload, OpenLoop):
+        return list(workload.arrivals)
+    if workload.sequence_length:
+        raise InvalidArgumentError(
+            "a simulation expected clients without sequences: give rate=, arrivals=, or live=True"
+        )
+    return ClosedLoop(workload.clients, int(workload.requests), workload.think_ms, workload.rows)
+
+
+def simulate_load_curve(
+    config: pb.ModelConfig, service: Service, *, rows: int = 1, requests: int = 2000, seed: int = 0
+) -> list[Recording]:
+    """Simulate a configuration with Poisson arrivals at rates up to its capacity.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Of a stateless model.
+    service : Service
+        The execution time by batch size.
+    rows : int, optional
+        Rows of each request.
+    requests : int, optional
+        Number of requests at each rate.
+    seed : int, optional
+
+    Returns
+    -------
+    list of Recording
+        By ascending rate.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the model is stateful: its requests are not independent of each other.
+
+    Examples
+    --------
+    >>> from tritonnb.lab.simulation.service import linear
+    >>> config = pb.ModelConfig(max_batch_size=8, dynamic_batching=pb.ModelDynamicBatching())
+    >>> recordings = simulate_load_curve(config, linear(1, 4), requests=50)
+    >>> [round(recording.summary()["mean_batch_size"], 1) for recording in recordings][:3]
+    [1.0, 1.1, 1.4]
+    """
+    if config.HasField("sequence_batching"):
+        raise InvalidArgumentError(
+            f"model '{config.name}': a load curve expected a stateless model, got one with sequence_batching"
+        )
+    rates = [share * capacity(config, service, rows) / rows for share in _CURVE_SHARES]
+    return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]

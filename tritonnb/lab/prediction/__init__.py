@@ -1,0 +1,1 @@
+"""Predictions with stated uncertainty: twins, their verification, plans of replicas."""

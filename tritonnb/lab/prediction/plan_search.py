@@ -1,0 +1,291 @@
+"""`Twin.plan`: the fewest replicas and instances, and the configuration, that satisfy a constraint at a rate.
+
+A replica of many is simulated in a small group, which gets its share of the arrivals: each arrival is kept with the
+probability of the group (thinning), and the group's router distributes them. What this costs does not depend on the
+number of replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product, starmap
+from statistics import fmean
+from typing import Any
+
+from tritonnb.core.arguments import require_positive
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.constraint import Constraint
+from tritonnb.lab.analysis.learned_times import PIECES
+from tritonnb.lab.prediction.plan import Option, Plan, cost_of
+from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, resampled_arrivals, simulated_figures
+from tritonnb.lab.prediction.twin import Twin
+from tritonnb.lab.simulation.run import capacity, instance_count
+
+#: Replicas that are simulated together, behind their router.
+GROUP = 16
+#: Executions of full batches by each instance in a simulation of the search, and of the result; limits of requests.
+_SEARCHED, _CONFIRMED, _LIMITS = 30, 60, (1000, 40_000)
+#: Simulations of the result, and the share of them in which the constraint has to hold.
+_SAMPLES, _CERTAIN = 20, 0.95
+#: The first requests of a simulation do not count, because queues need time to fill.
+_SETTLED = 0.25
+#: Shares of the capacity of the instances that are tried, from few replicas to many. A higher share is not planned: the
+#: times of another day differ, and a short simulation does not show a queue that grows slowly.
+_SHARES = (0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+#: Steps in the search for the highest rate.
+_STEPS = 6
+#: Instances that are busier limit the rate; batches are full if this share of them is.
+_BUSY = 0.9
+
+
+@with_short_traceback
+def plan(
+    twin: Twin, constraint: str, *, rate: float, spare: int = 0, seed: int = 0, **fields: Sequence[object]
+) -> Plan:
+    """Find the cheapest replicas, instances and configuration that satisfy a constraint at a rate.
+
+    The cheapest ones are those with the fewest replicas; of these, with the fewest instances. Replicas are as fast as
+    the recorded server, and a router sends each request to the less loaded of two; the time of the router is left out.
+    Of many replicas, a group is simulated under its share of the arrivals.
+
+    Parameters
+    ----------
+    constraint : str
+        Such as ``"p99 < 50 ms"``, as for `sweep`. It has to hold in 95 % of the simulations.
+    rate : float
+        Requests per second of all replicas. They arrive like the recorded ones, but faster.
+    spare : int, optional
+        Replicas that may be lost without violating the constraint.
+    seed : int, optional
+        Of the resampling.
+    **fields
+        Values to try, as for `sweep`. By default: one instance, and as many as were recorded (``count``); delays up to
+        the time of a full batch (``max_queue_delay_microseconds``); the recorded ``max_batch_size``, a half and a
+        quarter of it; and half of it as ``preferred_batch_size``.
+
+    Returns
+    -------
+    Plan
+        With its ``runner_up``, margin, what limits the rate, and the loss of a replica. ``plan.export(directory)``
+        writes it for Triton, Ray and Kubernetes.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nothing satisfies the constraint, or the recording is too short or has sequences.
+
+    Examples
+    --------
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
+    >>> rec = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1))
+    >>> plan = rec.twin().plan("p99 < 50 ms", rate=1000, spare=1, max_queue_delay_microseconds=[0], max_batch_size=[8])
+    >>> plan.best.replicas > 1000 / 615  # a full batch of 8 rows takes 13 ms
+    True
+    >>> plan.holds_after_loss
+    True
+    """
+    require_positive(rate=rate)
+    if spare < 0:
+        raise InvalidArgumentError(f"plan: spare expected a number of replicas of at least 0, got {spare}")
+    arrivals = twin.arrivals()
+    has_sequences = any(arrival.sequence_id for arrival in arrivals)
+    if has_sequences or len(arrivals) < 2 * PIECES or not twin.rate:
+        got = "sequences" if has_sequences else f"{len(arrivals)} requests" + ("" if twin.rate else " at once")
+        raise InvalidArgumentError(
+            f"plan expected a recording of at least {2 * PIECES} independent requests, got one of {got}"
+        )
+    return _Search(twin, Constraint(constraint), rate, spare, seed).plan(_candidates(twin, fields))
+
+
+def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[dict[str, Any]]:
+    """Yield the edits to try."""
+    config = twin.edited({})
+    busiest = max(twin.times.slow_down)
+    values: dict[str, Sequence[Any]] = {}
+    if len(config.instance_group) <= 1:
+        values["count"] = sorted({1, busiest})
+    if config.HasField("dynamic_batching"):
+        largest = max(1, config.max_batch_size)
+        full_us = twin.times.function(largest) / 1e3
+        delays = {int(round(full_us * part, -2)) for part in (0, 0.25, 0.5, 1)}
+        values["max_queue_delay_microseconds"] = sorted(delays | {config.dynamic_batching.max_queue_delay_microseconds})
+        most = max(arrival.rows for arrival in twin.arrivals())
+        values["max_batch_size"] = sorted({largest // part for part in (1, 2, 4) if largest // part >= most})
+        values["preferred_batch_size"] = [[], [largest // 2]] if largest > 2 else [[]]
+    values |= fields
+
+    def changes(name: str, value: object) -> bool:
+        is_count = name == "count" and len(config.instance_group) <= 1  # without a group there is one instance
+        return value != instance_count(config) if is_count else twin.edited({name: value}) != config
+
+    for combined in product(*values.values()):
+        edits = dict(zip(values, combined, strict=True))
+        rows = edits.get("max_batch_size", config.max_batch_size)
+        has_delay = edits.get("max_queue_delay_microseconds", 1)
+        preferred = edits.get("preferred_batch_size")
+        if not preferred or (has_delay and max(preferred) < rows):
+            yield {name: value for name, value in edits.items() if changes(name, value)}
+
+
+class _Search:
+    """A search that simulates candidates with the arrivals and execution times of a twin."""
+
+    def __init__(self, twin: Twin, constraint: Constraint, rate: float, spare: int, seed: int) -> None:
+        self._twin = twin
+        self._constraint = constraint
+        self._rate = rate
+        self._spare = spare
+        self._seed = seed
+        self._arrivals = twin.arrivals()
+        self._rows = fmean(arrival.rows * arrival.steps for arrival in self._arrivals)
+        self._tried: dict[bytes, dict[int, Figures]] = {}  # by configuration and replicas
+
+    def plan(self, candidates: Iterator[dict[str, Any]]) -> Plan:
+        """Return the plan with the cheapest candidate."""
+        configs = [(edits, self._twin.edited(edits)) for edits in candidates]
+        configs.sort(key=lambda entry: (math.ceil(self._least(entry[1])), instance_count(entry[1])))
+        options: list[Option] = []
+        remaining = configs
+        while len(options) < 2 and (found := self._cheapest(remaining, 2 - len(options))):
+            options += filter(None, starmap(self._option, found))
+            chosen = [config for _, config, _ in found]
+            remaining = [entry for entry in remaining if entry[1] not in chosen]
+        if not options:
+            raise InvalidArgumentError(
+                f"plan: expected a combination with {self._constraint.text}, got none of {len(configs)}: "
+                f"an execution alone takes {self._twin.range_ms(1)} ms; {self._twin.stalls_text()}"
+            )
+        options.sort(key=lambda option: option.cost)
+        best = options[0]
+        highest, limit = self._highest_rate(best.config, best.replicas - self._spare)
+        lost = self._samples(best.config, best.replicas - 1) if best.replicas > 1 else []
+        misfits = self._twin.misfits
+        return Plan(
+            best.config.name, self._constraint, self._rate, self._spare, best, options[1] if options[1:] else None,
+            highest, limit, Prediction.from_runs(lost, (), misfits) if lost else None, self._is_certain(lost),
+        )  # fmt: skip
+
+    def _cheapest(
+        self, configs: Sequence[tuple[dict[str, Any], pb.ModelConfig]], count: int
+    ) -> list[tuple[dict[str, Any], pb.ModelConfig, int]]:
+        """Return the cheapest configurations by one simulation of each, with the replicas that suffice."""
+        found: list[tuple[tuple[float, ...], dict[str, Any], pb.ModelConfig]] = []
+        for edits, config in configs:
+            cost = self._cost(edits, config, found[-1][0][0] if len(found) == count else math.inf)
+            if cost is not None:
+                found = sorted([*found, (cost, edits, config)], key=lambda entry: entry[0])[:count]
+        return [(edits, config, round(cost[0])) for cost, edits, config in found]
+
+    def _simulated(
+        self, config: pb.ModelConfig, replicas: int, number: int, executions: int, rate: float | None = None
+    ) -> Figures:
+        """Simulate a group of replicas under its share of the arrivals."""
+        group, seed = min(replicas, GROUP), self._seed + number
+        full = group * instance_count(config) * max(1, config.max_batch_size) / self._rows
+        least, most = _LIMITS
+        arrivals = resampled_arrivals(
+            self._arrivals,
+            seed,
+            self._twin.rate / (rate or self._rate),
+            share=group / replicas,
+            count=round(min(most, max(least, executions * full))),
+        )
+        return simulated_figures(config, arrivals, self._twin.times, seed, settled=_SETTLED, replicas=group)
+
+    def _samples(self, config: pb.ModelConfig, replicas: int) -> list[Figures]:
+        return [self._simulated(config, replicas, number, _CONFIRMED) for number in range(_SAMPLES)]
+
+    def _holds(self, figures: Figures) -> bool:
+        return not figures.refused and self._constraint.holds(figures.latencies_ms)
+
+    def _is_certain(self, runs: Sequence[Figures]) -> bool:
+        return sum(map(self._holds, runs)) >= _CERTAIN * len(runs) > 0
+
+    def _certain_samples(self, config: pb.ModelConfig, needed: int) -> list[Figures]:
+        """Simulate the result; return nothing if the constraint fails too often, with the spare replicas or without."""
+        runs: list[Figures] = []
+        for replicas in sorted({needed, needed + self._spare}):
+            runs, failed = [], 0
+            for number in range(_SAMPLES):
+                runs.append(self._simulated(config, replicas, number, _CONFIRMED))
+                failed += not self._holds(runs[-1])
+                if _SAMPLES - failed < _CERTAIN * _SAMPLES:
+                    return []  # the others cannot change that
+        return runs
+
+    def _capacity(self, config: pb.ModelConfig) -> float:
+        """Return the requests per second that all instances of a replica serve at most."""
+        times, instances = self._twin.times, instance_count(config)
+        return capacity(config, lambda rows: times.expected_ns(rows, instances), round(self._rows)) / self._rows
+
+    def _least(self, config: pb.ModelConfig) -> float:
+        """Return the replicas whose capacity is the rate."""
+        return self._rate / self._capacity(config)
+
+    def _cost(self, edits: dict[str, Any], config: pb.ModelConfig, most: float) -> tuple[float, ...] | None:
+        """Return the cost of the replicas that suffice, which begins with their number; None above ``most``."""
+        tried = self._tried.setdefault(config.SerializeToString(deterministic=True), {})
+
+        def suffice(replicas: int) -> bool:
+            if replicas not in tried:
+                tried[replicas] = self._simulated(config, replicas, 0, _SEARCHED)
+            return self._holds(tried[replicas])
+
+        least = self._least(config)
+        failed, replicas = math.ceil(least / _SHARES[0]) - 1, 0
+        for share in _SHARES:
+            replicas = round(min(most, math.ceil(least / share)))
+            if replicas > failed and suffice(replicas):
+                break
+            failed = max(failed, replicas)
+        if failed >= replicas:
+            return None
+        while replicas - failed > 1:
+            middle = (replicas + failed) // 2
+            if suffice(middle):
+                replicas = middle
+            else:
+                failed = middle
+        return cost_of(replicas, replicas * instance_count(config), tried[replicas].latency_p99_ms, edits)
+
+    def _option(self, edits: dict[str, Any], config: pb.ModelConfig, needed: int) -> Option | None:
+        """Return an option whose constraint certainly holds, with and without its spare replicas; None if none does."""
+        most = max(needed, math.ceil(2 * self._least(config)) + GROUP)
+        chosen = self._certain_samples(config, needed)
+        if not chosen and not self._certain_samples(config, most):
+            return None
+        while not chosen:
+            needed = min(most, needed + math.ceil(needed / 50))
+            chosen = self._certain_samples(config, needed)
+        replicas = needed + self._spare
+        remarks = self._twin.remarks(chosen, self._rate / replicas, instance_count(config))
+        if replicas > max(1, len(self._twin.recording.replicas)):
+            remarks.append(f"{replicas} replicas were not recorded: assumed to be as fast as the recorded server")
+        prediction = Prediction.from_runs(chosen, remarks, self._twin.misfits)
+        throughput, factor = prediction.throughput, replicas / min(replicas, GROUP)
+        whole = Range(throughput.value * factor, throughput.low * factor, throughput.high * factor)
+        return Option(edits, config, replicas, replace(prediction, throughput=whole))
+
+    def _highest_rate(self, config: pb.ModelConfig, replicas: int) -> tuple[float, str]:
+        """Return the highest rate that satisfies the constraint, and its limit."""
+        low, high = self._rate, replicas * self._capacity(config)
+        broken = self._simulated(config, replicas, 0, _CONFIRMED, high)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            figures = self._simulated(config, replicas, 0, _CONFIRMED, middle)
+            if self._holds(figures):
+                low = middle
+            else:
+                high, broken = middle, figures
+        busy = f"the instances are {broken.utilization:.0%} busy at {high:,.0f} requests/s"
+        batches = f"mean batch {broken.mean_batch_size:.1f} of {max(1, config.max_batch_size)} rows"
+        if broken.utilization < _BUSY:
+            return low, f"requests wait although {busy} ({batches}): more replicas, or a shorter delay"
+        if broken.mean_batch_size >= _BUSY * config.max_batch_size:
+            return low, f"{busy}, with full batches ({batches}): more replicas or instances"
+        return low, f"{busy}, although batches are not full ({batches}): more instances, or a longer delay"

@@ -1,0 +1,96 @@
+"""Execution times of a recording, resampled for other arrivals."""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tritonnb.lab.analysis.learned_times import PIECES, LearnedTimes, Stall
+from tritonnb.lab.simulation.service import Draw, Service, VaryingService
+
+#: A run has at most so many pieces. Those of a run that is much longer than its recording repeat it.
+_MOST_PIECES = 1000
+#: A piece of the recording at a rate that differs by this factor from that of a run is drawn half as often.
+_ALIKE = 1.5
+
+
+@dataclass(frozen=True)
+class Resampled(VaryingService):
+    """The execution times of a recording for other arrivals: those of each machine consist of pieces of it at random.
+
+    Attributes
+    ----------
+    times : LearnedTimes
+        Without pauses.
+    seed : int
+    span_ns, rows : int
+        How long the run takes in ns, and the rows that are executed during it: a generation has one for each step.
+    machines : int
+    """
+
+    times: LearnedTimes
+    seed: int
+    span_ns: int
+    rows: int
+    machines: int = 1
+
+    @property
+    def function(self) -> Service:  # type: ignore[override]
+        """The typical time by batch size."""
+        return self.times.function
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of one simulation."""
+        rng, times = random.Random(f"{self.seed} {seed}"), self.times
+        begins, factors = times.factors
+        last = len(factors) - 1
+        scale = math.exp(rng.gauss(0.0, times.speed_variation))
+        machines = [self._pieces(rng, self._likeness) for _ in range(self.machines)]
+        # Stalls have causes outside of the server: they are as frequent at any rate.
+        stalls = [stall for _ in machines for stall in self._stalls(self._pieces(rng))]
+
+        def factor_at(now_ns: int) -> float:
+            pieces = machines[int(rng.random() * self.machines)]
+            number, offset_ns = divmod(now_ns, self._length_ns)  # executions go on after the last arrival
+            recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
+            return scale * factors[min(bisect_left(begins, recorded_ns), last)]
+
+        return times.drawn(factor_at, sorted(stalls))
+
+    @cached_property
+    def _recorded_ns(self) -> int:
+        return self.times.executions[-1].begin_ns + 1
+
+    @cached_property
+    def _length_ns(self) -> int:
+        return max(self._recorded_ns // PIECES, self.span_ns // _MOST_PIECES, 1)
+
+    def _likeness(self, piece_ns: int) -> float:
+        """Return the weight (0 to 1) of a piece: executions at another rate are faster or slower than the run's."""
+        (begins, rows), length_ns = self.times.rows_until, self._length_ns
+
+        def executed(end_ns: int) -> int:
+            repetitions, rest_ns = divmod(end_ns, self._recorded_ns)
+            return repetitions * rows[-1] + rows[bisect_left(begins, rest_ns)]
+
+        recorded = max(1, executed(piece_ns + length_ns) - executed(piece_ns)) / length_ns / self.times.replicas
+        ratio = recorded / (self.rows / self.span_ns / self.machines)
+        return 1 / (1 + math.log(ratio, _ALIKE) ** 2)
+
+    def _pieces(self, rng: random.Random, weight: Callable[[int], float] | None = None) -> list[int]:
+        """Return the recorded times at which the pieces of a run begin."""
+        # Another recording would have consisted of other pieces: the recorded ones are resampled first.
+        learned = [rng.randrange(self._recorded_ns) for _ in range(PIECES)]
+        weights = None if weight is None else [weight(piece_ns) for piece_ns in learned]
+        return rng.choices(learned, weights, k=-(-self.span_ns // self._length_ns) + 1)
+
+    def _stalls(self, pieces: Sequence[int]) -> Iterator[Stall]:
+        """Yield the stalls of a run that consists of these pieces."""
+        for number, piece_ns in enumerate(pieces):
+            for begin_ns, excess_ns in self.times.stalls:
+                for offset_ns in range((begin_ns - piece_ns) % self._recorded_ns, self._length_ns, self._recorded_ns):
+                    yield number * self._length_ns + offset_ns, excess_ns

@@ -1,0 +1,324 @@
+"""`Recording.twin`: the execution times of a server, learned from a recording, and predictions with their range."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tritonnb.core.accessors import extensible
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.learned_times import LEAST_BATCHES, LearnedTimes, steepest
+from tritonnb.lab.analysis.rerun import config_of
+from tritonnb.lab.analysis.summary import columns_of
+from tritonnb.lab.prediction.cross_validation import ValidatedPart, misfit_of, validated_parts
+from tritonnb.lab.prediction.prediction import (
+    FIGURES,
+    Figures,
+    Prediction,
+    Range,
+    rate_of,
+    resampled_arrivals,
+    simulated_figures,
+)
+from tritonnb.lab.simulation.arrivals import as_arrivals
+from tritonnb.lab.simulation.latencies import latencies_from_columns
+from tritonnb.lab.simulation.run import instance_count
+from tritonnb.model_config.editable_config import with_overrides
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.scheduling.reasons import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tritonnb.recording.recording import Recording
+
+#: Simulations of a prediction, each with other arrivals and execution times from the recording.
+SAMPLES = 40
+#: A rate within this factor of the recorded one is no extrapolation.
+_NEAR = 1.1
+#: A larger variation of the speed is a remark.
+_FAR = 0.1
+#: Other names of edits.
+_NAMES = {"instance_count": "count"}
+
+
+@extensible
+class Twin:
+    """The execution times of a server, learned from a recording of one model.
+
+    Attributes
+    ----------
+    recording : Recording
+    times : LearnedTimes
+        Execution times, their variation, stalls of the machine, and the slow-down of instances that run together
+        or were idle.
+
+    Examples
+    --------
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = "max_batch_size: 8 dynamic_batching { }"
+    >>> rec = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1))
+    >>> twin = rec.twin()
+    >>> prediction = twin.predict(max_queue_delay_microseconds=5000)
+    >>> prediction.mean_batch_size.low > 1
+    True
+    >>> twin.range_ms(1).value < twin.range_ms(3).value
+    True
+    >>> len(twin.arrivals(rate=200)) == len(rec.arrivals())
+    True
+    >>> twin.edited({"count": 2}).instance_group[0].count
+    2
+    >>> for remark in twin.remarks(twin.validation[0].simulated, rate=200, instances=2):
+    ...     print(remark)
+    200 requests/s were not recorded, but 97.4
+    2 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)
+    >>> twin.stalls_text()
+    'stalls: 0'
+    """
+
+    plot: ClassVar[Callable[..., Any]]
+    plan: ClassVar[Callable[..., Any]]
+    verify: ClassVar[Callable[..., Any]]
+
+    def __init__(self, recording: Recording) -> None:
+        recording.require_every_request("twin()")
+        self.recording = recording
+        self.times: LearnedTimes = recording.service()
+        self._config = config_of(recording, "twin()")
+        self._arrivals = recording.arrivals()
+
+    @property
+    def rate(self) -> float:
+        """Recorded arrivals per second."""
+        return rate_of(self._arrivals)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The recorded batch sizes, in rows."""
+        return sorted({one.rows for one in self.times.executions})
+
+    def range_ms(self, rows: int) -> Range:
+        """Return the typical time of a batch size in ms, and its range.
+
+        The range of a recorded size contains 90 % of its executions, or of those of all sizes if it has too few. Beyond
+        the recorded sizes, it lies between no growth and the steepest growth between two of them.
+
+        Parameters
+        ----------
+        rows : int
+
+        Returns
+        -------
+        Range
+        """
+        typical, sizes = self.times.function, self.sizes
+        recorded = [one.time_ns for one in self.times.executions if one.rows == rows and not one.first]
+        if 0 < len(recorded) < LEAST_BATCHES:
+            recorded = [round(typical(rows) * factor) for factor in self.times.factors[1]]
+        if recorded:
+            return replace(Range.from_values([time_ns / 1e6 for time_ns in recorded]), value=typical(rows) / 1e6)
+        nearest = min(sizes, key=lambda size: abs(size - rows))
+        flat, steep = typical(nearest), typical(nearest) + (rows - nearest) * steepest(typical, sizes)
+        bounds = sorted([max(0.0, flat), max(0.0, steep), typical(rows)])
+        return Range(typical(rows) / 1e6, bounds[0] / 1e6, bounds[-1] / 1e6)
+
+    def arrivals(self, rate: float | None = None) -> list[Arrival]:
+        """Return the recorded arrivals, faster or slower: for `load`, `simulate` or `sweep`.
+
+        Parameters
+        ----------
+        rate : float, optional
+            Requests per second; by default the recorded rate.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the rate is not positive.
+        """
+        scale = self._scale(rate)
+        return [arrival.at(arrival.time_us * scale) for arrival in self._arrivals]
+
+    def edited(self, edits: Mapping[str, Any]) -> pb.ModelConfig:
+        """Return the recorded configuration with edits; arguments and errors as of `predict`.
+
+        Parameters
+        ----------
+        edits : mapping of str to object
+
+        Returns
+        -------
+        ModelConfig
+        """
+        return with_overrides(self._config, {_NAMES.get(name, name): value for name, value in edits.items()})
+
+    @with_short_traceback
+    def predict(
+        self,
+        *,
+        rate: float | None = None,
+        arrivals: Iterable[Arrival | tuple[float, int]] | None = None,
+        seed: int = 0,
+        **edits: Any,
+    ) -> Prediction:
+        """Predict latencies and throughput under an edited configuration or at another rate.
+
+        Parameters
+        ----------
+        rate : float, optional
+            Requests per second; by default the recorded rate. The recorded arrivals come faster or more slowly.
+        arrivals : iterable of Arrival or of (time in µs, rows), optional
+            Exactly these arrivals, in place of those resampled from the recording.
+        seed : int, optional
+            Of the resampling.
+        **edits
+            As for `Recording.what_if`: ``max_queue_delay_microseconds=0``, ``count=2`` (or ``instance_count=2``), …
+
+        Returns
+        -------
+        Prediction
+            Ranges of simulations with arrivals and execution times that are resampled from the recording, on as many
+            replicas as were recorded.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the rate is not positive, it is combined with arrivals, or the configuration has no such field.
+        """
+        if rate is not None and arrivals is not None:
+            raise InvalidArgumentError("predict expected a rate or arrivals, got both: give one of them")
+        config, scale, replicas = self.edited(edits), self._scale(rate), len(self.recording.replicas) or 1
+        given = None if arrivals is None else sorted(as_arrivals(arrivals), key=lambda arrival: arrival.time_us)
+        runs = [
+            simulated_figures(
+                config,
+                resampled_arrivals(self._arrivals, seed + n, scale) if given is None else given,
+                self.times,
+                seed + n,
+                replicas=replicas,
+            )
+            for n in range(SAMPLES)
+        ]
+        sent = rate or self.rate if given is None else rate_of(given)
+        return Prediction.from_runs(runs, self.remarks(runs, sent, instance_count(config)), self.misfits)
+
+    def _scale(self, rate: float | None) -> float:
+        """Return the factor of the recorded times at a rate."""
+        if rate is not None and not 0 < rate < float("inf"):
+            raise InvalidArgumentError(f"twin: rate expected a positive number of requests per second, got {rate!r}")
+        return self.rate / rate if rate is not None and self.rate else 1.0
+
+    def remarks(self, runs: Sequence[Figures], rate: float, instances: int) -> list[str]:
+        """Name the extrapolations of simulations at a rate for each replica, and the basis of their p99.
+
+        Parameters
+        ----------
+        runs : sequence of Figures
+        rate : float
+            Requests per second of each replica.
+        instances : int
+        """
+        remarks = []
+        largest = max(one.largest for one in runs)
+        if largest > self.sizes[-1]:
+            ms = self.range_ms(largest)
+            remarks.append(f"batches of {self.sizes[-1] + 1} to {largest} rows were not recorded: up to {ms} ms")
+        if self.rate and not 1 / _NEAR < rate / self.rate < _NEAR:
+            remarks.append(f"{rate:g} requests/s were not recorded, but {self.rate:.1f}")
+        busiest = max(self.times.slow_down)
+        if instances > busiest:
+            slow = self.times.slow_down[busiest]
+            remarks.append(
+                f"{pluralize(instances, 'instance')} at the same time were not recorded: assumed to be as slow as "
+                f"{busiest} ({slow:.2f} times)"
+            )
+        stalls = self.times.stalls
+        shortest_ms = min((excess_ns for _, excess_ns in stalls), default=0) / 1e6
+        if stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
+            remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
+        if self.times.speed_variation > _FAR:
+            remarks.append(
+                f"execution times changed from part to part of the recording: by {self.times.speed_variation:.0%}"
+            )
+        return remarks
+
+    @cached_property
+    def validation(self) -> tuple[ValidatedPart, ...]:
+        """Each part of the recording, predicted from the other parts.
+
+        Empty for a recording with sequences, or with few requests.
+        """
+        recorded, replicas = latencies_from_columns(columns_of(self.recording)), len(self.recording.replicas) or 1
+        return tuple(
+            validated_parts(
+                self._config, self._arrivals, self.times, recorded, self.recording.first_arrival_ns, replicas
+            )
+        )
+
+    @cached_property
+    def misfits(self) -> dict[str, float]:
+        """Standard deviation of the logarithm of measured to simulated figures, beyond the scatter of the simulations.
+
+        It combines the misfit of the parts of the recording with the share of the time before the execution begins,
+        which may be another one in another configuration.
+        """
+        return {name: math.hypot(misfit_of(self.validation, name), self.times.dispatch_share) for name in FIGURES}
+
+    def stalls_text(self) -> str:
+        """Return the number of stalls, and how long the first ones lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
+        stalls = self.times.stalls
+        excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in stalls[:5])
+        more = ", …" if len(stalls) > 5 else ""
+        return f"stalls: {len(stalls)}" + (f", of {excess}{more} ms" if stalls else "")
+
+    def __repr__(self) -> str:
+        times = self.times
+        lines = [f"Twin of '{self._config.name}', from {pluralize(len(times.executions), 'execution')}"]
+        for rows in self.sizes:
+            count = sum(1 for one in times.executions if one.rows == rows)
+            lines.append(f"  batch size {rows:>4}: {count:>5} x {self.range_ms(rows)} ms")
+        dispatch_ms = statistics.median(one.dispatch_ns for one in times.executions) / 1e6
+        lines.append(f"  of it before the execution begins: {dispatch_ms:.3f} ms (median)")
+        slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
+        lines.append(f"  slow-down by number of busy instances: {slow}")
+        idle = ", ".join(f"{ms} ms: +{times.idle_cost_ns(ms * 1e6, ms * 1e6) / 1e6:.3f} ms" for ms in (10, 100))
+        lines.append(f"  longer after the server was idle for {idle}")
+        warm_ups = sum(1 for one in times.executions if one.first)
+        lines.append(f"  left out: {pluralize(warm_ups, 'first execution')} of an instance")
+        lines.append(f"  {self.stalls_text()}")
+        lines.append(f"  the speed varied by {times.speed_variation:.1%} from part to part")
+        if self.validation:
+            errors = ", ".join(
+                f"{misfit_of(self.validation, name):.1%} in {name}"
+                for name in ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
+            )
+            lines.append(f"  {len(self.validation)} parts, each predicted from the others: off by {errors}")
+        return "\n".join(lines)
+
+
+@with_short_traceback
+def twin(recording: Recording) -> Twin:
+    """Learn the execution times of a recording of one model, to predict other configurations and rates.
+
+    Returns
+    -------
+    Twin
+        It prints what it learned, and how well parts of the recording predict each other.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording is a sample, is not of one model, lacks its configuration, or contains no executed batch.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", poisson(100, 4, seed=1), fixed(5))
+    >>> prediction = recording.twin().predict(rate=120)
+    """
+    return Twin(recording)

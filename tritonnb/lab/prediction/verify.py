@@ -1,0 +1,271 @@
+"""`Twin.verify`: compare a prediction with what a server does under the predicted configuration."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tritonnb.client.model import Model
+from tritonnb.core.accessors import extensible
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.html_table import html_report
+from tritonnb.lab.analysis.learned_times import service
+from tritonnb.lab.analysis.summary import columns_of
+from tritonnb.lab.load.examples import Inputs, Shapes
+from tritonnb.lab.load.load import config_of, find_model, load
+from tritonnb.lab.load.notebook_wait import wait
+from tritonnb.lab.load.trial import Trial, apply_config, restored, run_live_trial, wait_for_load
+from tritonnb.lab.load.workload import LoadOptions
+from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, Range
+from tritonnb.lab.prediction.twin import Twin
+from tritonnb.lab.simulation.arrivals import as_arrivals
+from tritonnb.lab.simulation.latencies import latencies_from_columns
+from tritonnb.lab.simulation.run import instance_count
+from tritonnb.model_config.diff import replaced
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
+
+#: Requests for each instance before the measurement, since the first executions of an instance take longer.
+_WARM_UP = 4
+#: The figures that a server is compared in.
+COMPARED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size")
+#: A smaller relative difference of the execution times is no remark.
+_SAME_SPEED = 0.05
+#: The fields of a configuration that a twin simulates.
+_SIMULATED = {"max_batch_size", "dynamic_batching", "sequence_batching", "instance_group"}
+
+
+@extensible
+@dataclass(frozen=True)
+class Verification:
+    """A prediction beside what the server did; see `Twin.verify`.
+
+    Attributes
+    ----------
+    edits : dict
+        The edited fields of the configuration.
+    prediction : Prediction
+    measured : dict of str to float
+        By the names of the prediction's figures.
+    trial : Trial
+        The load: its latencies at the client, failed requests, and the recording.
+    recording : Recording or None
+        That of the server, with the measured latencies, as in the twin's. Without one, they are the client's and
+        contain the way to the server.
+    arrived : Prediction or None
+        That for the requests as they reached the server, which may be later than planned on a busy machine. None
+        without a recording of the server.
+    relative_duration : float or None
+        The median time of an execution relative to that of the twin for its rows and busy instances: 1.1 if the machine
+        was 10 % slower than in the twin's recording. None without a recording of the server.
+
+    Examples
+    --------
+    >>> from tritonnb import FP32, Server, fixed, poisson, simulate
+    >>> twin = simulate("max_batch_size: 4 dynamic_batching { }", poisson(500, 0.1, seed=1), fixed(1)).twin()
+    >>> with Server(port=0) as server:
+    ...     @server.model(max_batch_size=4, dynamic_batching={})
+    ...     def double(X: FP32[1]) -> FP32[1]:
+    ...         return X * 2
+    ...     result = twin.verify(server["double"])
+    >>> "of 5 figures within the range" in result.verdict()
+    True
+    """
+
+    plot: ClassVar[Callable[..., Any]]
+
+    edits: dict[str, Any]
+    prediction: Prediction
+    measured: dict[str, float]
+    trial: Trial
+    recording: Recording | None
+    arrived: Prediction | None
+    relative_duration: float | None
+
+    @property
+    def by_server(self) -> bool:
+        """True if the latencies are those of `recording`."""
+        return self.recording is not None
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """The relative error of each predicted value: 0.1 if it is 10 % too high."""
+        return self._errors_of(self.prediction)
+
+    def _errors_of(self, prediction: Prediction) -> dict[str, float]:
+        return {name: getattr(prediction, name).value / value - 1 for name, value in self.measured.items() if value}
+
+    @property
+    def outside(self) -> list[str]:
+        """The figures that lie outside their range."""
+        return [name for name, value in self.measured.items() if value not in self._range(name)]
+
+    def verdict(self) -> str:
+        """Summarize the comparison in one sentence."""
+        inside = len(self.measured) - len(self.outside)
+        text = f"{inside} of {len(self.measured)} figures within the range; largest error {_largest(self.errors)}."
+        failed = f" {self.trial.refused} requests failed." if self.trial.refused else ""
+        client = "" if self.by_server else " Measured by the client, with the way to the server."
+        return text + self._remark_on_arrivals() + self._remark_on_duration() + failed + client
+
+    def _remark_on_arrivals(self) -> str:
+        if self.arrived is None:
+            return ""
+        return f" For the requests as they reached the server, it is {_largest(self._errors_of(self.arrived))}."
+
+    def _remark_on_duration(self) -> str:
+        if self.relative_duration is None or abs(self.relative_duration - 1) < _SAME_SPEED:
+            return ""
+        change = f"{abs(self.relative_duration - 1):.0%} {'longer' if self.relative_duration > 1 else 'shorter'}"
+        return f" Executions took {change} than in the twin's recording."
+
+    def _range(self, name: str) -> Range:
+        value: Range = getattr(self.prediction, name)
+        return value
+
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        outside, errors = self.outside, self.errors
+        return [
+            (name, str(self._range(name)), f"{value:.2f}", f"{errors.get(name, np.nan):+.0%}",
+             "outside" if name in outside else "within")
+            for name, value in self.measured.items()
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        head = ("", f"predicted ({SHARE:.0%} range)", "measured", "error", "range")
+        lines = [f"{a:<16}  {b:>34}  {c:>10}  {d:>6}  {e}" for a, b, c, d, e in (head, *self._rows())]
+        return "\n".join([self.verdict(), *lines, *self.prediction.remarks])
+
+    def _repr_html_(self) -> str:
+        head = ("", "predicted", "measured", "error", "range")
+        return html_report(self.verdict(), head, self._rows(), self.prediction.remarks)
+
+
+@with_short_traceback
+def verify(
+    twin: Twin,
+    model: Model | str,
+    *,
+    rate: float | None = None,
+    arrivals: Iterable[Arrival | tuple[float, int]] | None = None,
+    inputs: Inputs = "random",
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    **edits: Any,
+) -> Verification:
+    """Apply a configuration to a running model, send it the recorded arrivals, and compare with the prediction.
+
+    The configuration that the model has now is restored at the end, even after an error or an interrupt. The model runs
+    with the scheduling, the instances and the batch size that were predicted; all else stays as it is.
+
+    Parameters
+    ----------
+    model : ModelHandle, RemoteModelHandle or str
+        ``server["NAME"]``, ``tnb.connect(URL)["NAME"]``, or a URL as for `load`. Another server must have been started
+        with explicit model control. Its latencies are read from its traces, if this process can read those, and
+        otherwise measured by the client.
+    rate, arrivals, seed
+        As for `Twin.predict`; by default the recorded arrivals.
+    inputs, shapes
+        As for `load`.
+    **edits
+        As for `Twin.predict`.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    InvalidArgumentError
+        As of `Twin.predict`, or if no request succeeds.
+    UnsupportedError
+        If another server does not accept configurations.
+
+    Examples
+    --------
+    >>> import time, tritonnb as tnb
+    >>> server = tnb.serve(port=0)
+    >>> @server.model(max_batch_size=4, dynamic_batching={})
+    ... def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...     time.sleep(0.002)
+    ...     return X
+    >>> recording = tnb.load(server["sleeps"], rate=200, arrivals="poisson", requests=60).wait().recording
+    >>> result = recording.twin().verify(server["sleeps"], max_queue_delay_microseconds=2000)
+    >>> sorted(result.measured)
+    ['latency_p50_ms', 'latency_p95_ms', 'latency_p99_ms', 'mean_batch_size', 'throughput']
+    >>> server["sleeps"].config.dynamic_batching.max_queue_delay_microseconds
+    0
+    >>> server.stop()
+    """
+    sent = twin.arrivals(rate) if arrivals is None else list(as_arrivals(arrivals))
+    prediction = twin.predict(rate=rate, arrivals=None if arrivals is None else sent, seed=seed, **edits)
+    target, stopping = find_model(model), Event()
+    config = replaced(config_of(target), twin.edited(edits), _SIMULATED)
+    options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
+
+    def measure() -> tuple[Trial, Recording | None]:
+        with restored(target):
+            apply_config(target, config)
+            instances = instance_count(config)
+            warm_up: LoadOptions = {**options, "clients": instances, "requests": _WARM_UP * instances}
+            wait_for_load(load(target, **warm_up), stopping)
+            run = partial(run_live_trial, target, {**options, "arrivals": sent}, None, stopping, dict(edits), config)
+            return _recorded_trial(model, run, len({arrival.rows for arrival in sent}) > 1)
+
+    # An interrupt stops the load. Leaving the block waits for the thread, which restores the configuration.
+    with ThreadPoolExecutor(1, "tritonnb-verify") as worker:
+        progress = f"verify: {len(sent)} requests in {sent[-1].time_us / 1e6:.0f} s"
+        trial, recording = wait(worker.submit(measure), None, lambda: progress, stopping.set)
+    if not len(trial.latencies_ms):
+        raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
+    measured = _client_figures(trial) if recording is None else _server_figures(recording)
+    arrived = None if recording is None else twin.predict(arrivals=recording.arrivals(), seed=seed, **edits)
+    relative = None if recording is None else _relative_duration(twin, recording)
+    return Verification(dict(edits), prediction, measured, trial, recording, arrived, relative)
+
+
+def _largest(errors: dict[str, float]) -> str:
+    name, error = max(errors.items(), key=lambda item: abs(item[1]))
+    return f"{error:+.0%} ({name})"
+
+
+def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
+    """Run a trial; return it, and the recording of another server if this process can read its traces."""
+    traced, tracing = None, ExitStack()
+    if not isinstance(model, str | ModelHandle):
+        with suppress(TritonError):
+            traced = tracing.enter_context(model.server.record(model.name, rows=rows))
+    try:
+        trial = run()
+    finally:
+        with suppress(TritonError):  # only that of reading the traces
+            tracing.close()
+    recording = trial.recording or traced
+    return trial, recording if recording is not None and recording.requests else None
+
+
+def _server_figures(recording: Recording) -> dict[str, float]:
+    figures = Figures.from_latencies(latencies_from_columns(columns_of(recording)), len(recording.instances))
+    return {name: getattr(figures, name) for name in COMPARED}
+
+
+def _relative_duration(twin: Twin, recording: Recording) -> float:
+    executions = service(recording).executions
+    return statistics.median(one.time_ns / max(1.0, twin.times.expected_ns(one.rows, one.busy)) for one in executions)
+
+
+def _client_figures(trial: Trial) -> dict[str, float]:
+    p50_ms, p95_ms, p99_ms = map(float, np.quantile(trial.latencies_ms, [0.5, 0.95, 0.99]))
+    values = (p50_ms, p95_ms, p99_ms, trial.rate, trial.mean_batch_size)
+    return dict(zip(COMPARED, values, strict=True))

@@ -1,0 +1,376 @@
+"""The engine of simulations: requests, replicas in virtual time, and what is kept of a run.
+
+Compiled with mypyc: a sweep or a what-if simulates millions of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from struct import Struct
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.schedulable import Schedulable
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.lab.simulation.arrivals import ClosedLoop, timed_arrivals
+from tritonnb.lab.simulation.replicas import Replicas, RouterFunction
+from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.instance_names import instance_on
+from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
+from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualClock, VirtualTime
+from tritonnb.telemetry.quantiles import quantile
+
+_pack = Struct("4q").pack
+
+
+class SimulatedRequest(Schedulable):
+    """A request of an `Arrival`; its ID is its serial number.
+
+    Attributes
+    ----------
+    steps, step : int
+        The steps that a model executes for it, and the number of those that it has executed.
+    responded : bool
+        Whether the final response has been sent.
+    """
+
+    __slots__ = ("responded", "step", "steps")
+
+    def __init__(self, arrival: Arrival, serial: int) -> None:
+        super().__init__(
+            str(serial),
+            priority=arrival.priority,
+            timeout_us=arrival.timeout_us,
+            correlation_id=arrival.sequence_id,
+            flags=SEQUENCE_START * arrival.sequence_start | SEQUENCE_END * arrival.sequence_end,
+            batch_size=arrival.rows,
+            batch_key=arrival.batch_key,
+            serial=serial,
+        )
+        self.responded = False
+        self.steps = arrival.steps
+        self.step = 0
+
+
+class Columns:
+    """Numbers of the batches and requests of a run, four integers of 64 bits for each.
+
+    Attributes
+    ----------
+    batches : bytearray
+        Of each batch in the order in which they started: begin and end in ns, number of requests, number of null rows.
+    requests : bytearray
+        Of each request that ran, batch by batch: serial, rows, time of reception and of queuing in ns.
+    refused, failed : int
+        Number of requests that did not run, and that failed when they ran.
+    """
+
+    def __init__(self) -> None:
+        self.batches, self.requests = bytearray(), bytearray()
+        self.refused = 0
+        self.failed = 0
+
+    def add_batch(self, start_ns: int, end_ns: int, requests: int, null_rows: int) -> None:
+        """Add a batch, whose requests have been added."""
+        self.batches += _pack(start_ns, end_ns, requests, null_rows)
+
+    def add_request(self, serial: int, rows: int, received_ns: int, queued_ns: int) -> None:
+        """Add a request of the next batch."""
+        self.requests += _pack(serial, rows, received_ns, queued_ns)
+
+    def summary(self) -> dict[str, float]:
+        """Return the key figures; `Recording.summary` documents keys and units."""
+        last: dict[int, int] = {}  # the latency of each request at the end of its last execution
+        serials, rows, received, queued = _columns(self.requests)
+        starts, ends, counts, null_rows = _columns(self.batches)
+        position = shared_rows = longest_ns = 0
+        for batch, count in enumerate(counts):
+            start_ns, end_ns, begin = starts[batch], ends[batch], position
+            position += count
+            for index in range(begin, position):
+                last[serials[index]] = end_ns - received[index]
+                longest_ns = max(longest_ns, start_ns - queued[index])
+            if count > 1:
+                shared_rows += sum(rows[begin:position])
+        latencies_ms = [latency_ns / 1e6 for latency_ns in sorted(last.values())]
+        all_rows, batches = sum(rows), len(starts)
+        span_ns = max(ends) - min(received) if position else 0
+        return {
+            "requests": len(last),
+            "rate": len(last) / span_ns * 1e9 if span_ns else 0.0,
+            "rows": all_rows,
+            "batches": batches,
+            "refused": self.refused,
+            "failed": self.failed,
+            "mean_batch_size": all_rows / batches if batches else 0.0,
+            "rows_batched": shared_rows / all_rows if all_rows else 0.0,
+            "null_rows": sum(null_rows),
+            "longest_queue_ms": longest_ns / 1e6,
+            "latency_p50_ms": quantile(latencies_ms, 0.50),
+            "latency_p99_ms": quantile(latencies_ms, 0.99),
+        }
+
+
+def _columns(numbers: bytearray) -> list[list[int]]:
+    """Return the four columns as lists, whose items compiled code reads faster than those of arrays."""
+    flat = memoryview(numbers).cast("q")
+    return [flat[column::4].tolist() for column in range(4)]
+
+
+class SimulatedReplica:
+    """One server: its scheduler in virtual time, and what its executions record.
+
+    Attributes
+    ----------
+    time : VirtualTime
+    queued_ns : list of list of int
+        Since when the requests of each batch were queued, if events are kept: they may be queued again.
+    responses : list of ResponseSent
+        The responses of steps.
+    """
+
+    def __init__(self, simulation: Simulation, scheduler: Scheduler, instances: int) -> None:
+        self._simulation = simulation
+        self._responded_ns: dict[int, int] = {}
+        self._free_ns = [0] * instances  # since when each instance is idle
+        self.queued_ns: list[list[int]] = []
+        self.responses: list[ResponseSent] = []
+        self.time = VirtualTime(
+            scheduler,
+            self._execute,
+            instances,
+            on_response=simulation.respond,
+            rescheduled=self._is_rescheduled if simulation.iterative else None,
+            clock=simulation.clock,
+            keep=simulation.columns is None,
+        )
+
+    def _execute(self, decision: Execute) -> int:
+        """Return the time of an execution that begins now: of one step, or of all if the model is not iterative."""
+        simulation = self._simulation
+        requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
+        now, time_ns, steps = simulation.clock.now, 0, 1
+        idle_ns, server_idle_ns = now - self._free_ns[decision.instance], max(0, now - max(self._free_ns))
+        for request in requests:
+            steps = max(steps, request.steps)
+            if request.step == 0:
+                time_ns += simulation.first_step_ns
+        for _ in range(1 if simulation.iterative else steps):
+            busy = self.time.running + 1
+            time_ns += simulation.times(decision.size, now + time_ns, busy, idle_ns, server_idle_ns)
+            idle_ns = server_idle_ns = 0
+            for request in requests:
+                if request.step < request.steps:
+                    if steps > 1 and simulation.columns is None:
+                        self._generate(request, now + time_ns)
+                    request.step += 1
+        self._free_ns[decision.instance] = now + time_ns
+        if simulation.columns is None:
+            self.queued_ns.append([request.queued_ns for request in requests])
+        else:
+            null_rows = decision.size
+            for request in requests:
+                null_rows -= request.batch_size
+                simulation.columns.add_request(
+                    request.serial, request.batch_size, request.received_ns, request.queued_ns
+                )
+            simulation.columns.add_batch(now, now + time_ns, len(requests), null_rows)
+        return time_ns
+
+    def _generate(self, request: SimulatedRequest, now_ns: int) -> None:
+        elapsed_ns = now_ns - self._responded_ns.get(request.serial, request.received_ns)
+        model = self._simulation.model
+        self.responses.append(ResponseSent(now_ns, model, 1, request.serial, request.step, "success", elapsed_ns))
+        self._responded_ns[request.serial] = now_ns
+
+    def _is_rescheduled(self, request: Schedulable) -> bool:
+        assert isinstance(request, SimulatedRequest)
+        return request.step < request.steps
+
+
+class Simulation:
+    """A run of one or several replicas.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    instances : list of str
+        The names of the instances of each replica.
+    schedulers : sequence of Scheduler
+        One for each replica.
+    times : callable
+        The time in ns of an execution: takes its rows, when it begins, how many instances are busy with it, and how
+        long its own and all of them were idle.
+    first_step_ns : int
+        What the first step of each request adds to it.
+    route : callable
+        Chooses one of several replicas.
+    columns : Columns or None
+        What is kept; None to keep everything, from which `events` are made.
+    """
+
+    def __init__(
+        self,
+        config: pb.ModelConfig,
+        instances: list[str],
+        schedulers: Sequence[Scheduler],
+        times: Callable[[int, int, int, int, int], int],
+        first_step_ns: int,
+        route: RouterFunction,
+        columns: Columns | None,
+    ) -> None:
+        self.model: str = config.name
+        self.times = times
+        self.first_step_ns = first_step_ns
+        self.iterative: bool = config.sequence_batching.iterative_sequence
+        self.columns = columns
+        self.clock = VirtualClock(self._next_arrives)
+        self._max_rows: int = config.max_batch_size
+        self._instances = instances
+        self._serial = 0
+        self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
+        self._cancelled: list[Event] = []
+        self._refused: list[Event] = []
+        self._source: Iterator[tuple[int, int, Arrival]] = iter(())
+        self._next: SimulatedRequest | None = None
+        self._next_request: Callable[[int], None] | None = None
+        self._replicas = [SimulatedReplica(self, scheduler, len(instances)) for scheduler in schedulers]
+        drivers = [replica.time for replica in self._replicas]
+        self._routed = Replicas(drivers, route) if len(drivers) > 1 else None
+        self._arrive = drivers[0].arrived if self._routed is None else self._routed.arrived
+        self._cancel = drivers[0].cancelled if self._routed is None else self._routed.cancelled
+
+    def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
+        """Run with requests that arrive at given times."""
+        self._source = self._in_order(arrivals)
+        self._send_next()
+        self.clock.run()
+
+    def closed_loop(self, loop: ClosedLoop) -> None:
+        """Run with clients that wait for their responses."""
+        arrival = Arrival(0.0, loop.rows)
+        think_ns = round(loop.think_ms * 1e6)
+
+        def send(time_ns: int) -> None:
+            self.clock.schedule(time_ns, ARRIVAL, self._arrive, self._create(time_ns, arrival, self._serial + 1))
+
+        def send_next(time_ns: int) -> None:
+            if self._serial < loop.requests:
+                send(time_ns + think_ns)
+
+        self._next_request = send_next
+        for _ in range(min(loop.clients, loop.requests)):
+            send(0)
+        self.clock.run()
+
+    def respond(self, response: FinalResponse) -> None:
+        """Handle a replica's response to a request."""
+        request = response.request
+        assert isinstance(request, SimulatedRequest)
+        request.responded = True
+        if response.error is not None:
+            self._refuse(response, response.error)
+        if self._routed is not None:
+            self._routed.responded(request)
+        if self._next_request is not None:
+            self._next_request(response.time_ns)
+
+    def _refuse(self, response: FinalResponse, error: TritonError) -> None:
+        if self.columns is not None:
+            self.columns.refused += 1
+        else:
+            counted_as = response.refusal.counted_as if response.refusal else ""
+            time_ns, request = response.time_ns, response.request
+            self._refused.append(request_refused(request, self.model, 1, error, counted_as, time_ns))
+
+    def events(self) -> list[Event]:
+        """Return the events that a live server would emit."""
+        batches = [
+            (batch, queued_ns, number)
+            for number, replica in enumerate(self._replicas, 1)
+            for batch, queued_ns in zip(replica.time.batches, replica.queued_ns, strict=True)
+        ]
+        if len(self._replicas) > 1:
+            batches.sort(key=lambda entry: entry[0].start_ns)  # stable, so those of one replica keep their order
+        sent: list[Event] = []
+        # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
+        events: list[Event] = [response for replica in self._replicas for response in replica.responses]
+        for number, (batch, queued_ns, replica) in enumerate(batches, 1):
+            decision, start, end = batch.decision, batch.start_ns, batch.end_ns
+            instance = self._instances[decision.instance]
+            if len(self._replicas) > 1:
+                instance = instance_on(replica, instance)
+            sent.append(batch_sent(decision, self.model, 1, number, instance, batch.queue_depth, start))
+            requests = [request for request in decision.requests if request is not None]
+            members = [
+                (request.serial, request.batch_size, request.received_ns, since_ns, "")
+                for request, since_ns in zip(requests, queued_ns, strict=True)
+            ]
+            size = decision.size
+            events.append(
+                BatchExecuted(end, self.model, 1, number, instance, size, start, start, end, end, tuple(members))
+            )
+        events += self._arrived
+        events += self._cancelled
+        events += self._refused
+        events += sent
+        events.sort(key=attrgetter("time_ns"))
+        return events
+
+    def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
+        """Return times in ns, serials and arrivals by time; an iterator is not read ahead if only numbers are kept."""
+        if self.columns is not None and isinstance(arrivals, Iterator):
+            return timed_arrivals(arrivals)
+        return iter(sorted(timed_arrivals(arrivals)))
+
+    def _send_next(self) -> None:
+        """Announce the next arrival to the clock."""
+        entry = next(self._source, None)
+        self.clock.arrival_ns = -1
+        if entry is None:
+            return
+        time_ns, serial, arrival = entry
+        if time_ns < self.clock.now:
+            raise InvalidArgumentError(
+                f"arrivals expected a list, or an iterator in the order of time, got {arrival.time_us:g} after "
+                f"{self.clock.now / 1000:g} µs"
+            )
+        self._next, self.clock.arrival_ns = self._create(time_ns, arrival, serial), time_ns
+
+    def _next_arrives(self) -> None:
+        request = self._next
+        assert request is not None
+        self._send_next()
+        self._arrive(request)
+
+    def _create(self, time_ns: int, arrival: Arrival, serial: int) -> SimulatedRequest:
+        if 0 < self._max_rows < arrival.rows:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be <= {self._max_rows} for '{self.model}', got {arrival.rows}"
+            )
+        self._serial += 1
+        request = SimulatedRequest(arrival, serial)
+        request.received_ns = time_ns
+        if self.columns is None:
+            key = request.batch_key
+            numbers = (request.batch_size, request.priority, request.timeout_us)
+            last = (request.correlation_id, request.flags, 0 if key is None else hash(key))
+            self._arrived.append(RequestArrived(time_ns, self.model, 1, serial, *numbers, request.id, *last))
+        if arrival.cancel_us is not None:
+            self._schedule_cancel(round(arrival.cancel_us * 1000), request)
+        return request
+
+    def _schedule_cancel(self, time_ns: int, request: SimulatedRequest) -> None:
+        if self.columns is None:
+            self._cancelled.append(RequestCancelled(time_ns, self.model, 1, request.serial))
+        if time_ns < request.received_ns:
+            request.cancelled = True
+        else:
+            self.clock.schedule(time_ns, CANCEL, self._is_cancelled, request)
+
+    def _is_cancelled(self, request: SimulatedRequest) -> None:
+        if not request.responded:
+            self._cancel(request)
+        request.cancelled = True

@@ -1,0 +1,126 @@
+"""`simulate`: run a workload against a configuration in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.arrivals import Arrivals
+from tritonnb.lab.simulation.engine import Columns
+from tritonnb.lab.simulation.replicas import Router
+from tritonnb.lab.simulation.run import run
+from tritonnb.lab.simulation.service import Service
+from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.model_config.validate import check_scheduling
+from tritonnb.recording.recording import Recording
+
+if TYPE_CHECKING:
+    from tritonnb.lab.simulation.latencies import SimulatedLatencies
+
+
+class _Options(TypedDict, total=False):
+    seed: int
+    replicas: int
+    router: Router
+
+
+@overload
+def simulate(
+    config: AnyConfig,
+    arrivals: Arrivals,
+    service: Service,
+    *,
+    keep: Literal["everything"] = "everything",
+    **options: Unpack[_Options],
+) -> Recording: ...
+@overload
+def simulate(
+    config: AnyConfig, arrivals: Arrivals, service: Service, *, keep: Literal["latencies"], **options: Unpack[_Options]
+) -> SimulatedLatencies: ...
+@overload
+def simulate(
+    config: AnyConfig, arrivals: Arrivals, service: Service, *, keep: Literal["summary"], **options: Unpack[_Options]
+) -> dict[str, float]: ...
+@with_short_traceback
+def simulate(
+    config: AnyConfig,
+    arrivals: Arrivals,
+    service: Service,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+    keep: Literal["everything", "latencies", "summary"] = "everything",
+) -> Recording | SimulatedLatencies | dict[str, float]:
+    """Run a workload against a configuration in virtual time.
+
+    The schedulers are those of the server; only the clock and the instances are simulated.
+
+    Parameters
+    ----------
+    config : ModelConfig, str, path or dict
+        A message, the text of a *config.pbtxt*, JSON or a dict as returned by Triton's config endpoint, or the path of
+        a file. ``instance_group`` determines the number of instances.
+    arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
+        `Recording.arrivals` returns those of a live server.
+    service : Service
+        Execution time by batch size: `fixed`, `linear`, `table`, `measured`, `jittered`, your own function with its
+        unit (`service_time`), or any function from rows to nanoseconds.
+    seed : int, optional
+        Seed of random service times, and of a random router.
+    replicas : int, optional
+        The number of servers with this configuration, behind a router. The requests of a sequence go to one of them.
+    router : str or callable, optional
+        Which server gets a request: the less loaded of two random ones (``"two_choices"``, as Ray Serve routes),
+        ``"least_loaded"``, ``"round_robin"``, ``"random"``, or a function of the numbers of requests in flight that
+        returns an index. The time that routing takes is not simulated.
+    keep : str, optional
+        ``"everything"``: events and reasons. ``"latencies"``: a few numbers per request, in arrays. ``"summary"``:
+        the dict of `Recording.summary`, without the times of tokens. The latter two are for long runs: they are
+        faster and take a twentieth of the memory, and arrivals may be an iterator in the order of time.
+
+    Returns
+    -------
+    Recording, SimulatedLatencies or dict
+        What is kept. Deterministic: the same arguments produce the same result, to the nanosecond.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the configuration, the arrivals, the service model, or the router is invalid.
+
+    Examples
+    --------
+    Triton's Conceptual Guide: five requests, at most eight rows in a batch.
+
+    >>> from tritonnb.lab.simulation.service import fixed
+    >>> config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
+    >>> from tritonnb.recording.arrivals import Arrival
+    >>> later = [Arrival(ms=100 / 3, rows=rows) for rows in (6, 2)]
+    >>> arrivals = [Arrival(ms=0, rows=4), Arrival(ms=50 / 3, rows=2), Arrival(ms=0, rows=2), *later]
+    >>> [batch.size for batch in simulate(config, arrivals, fixed(50)).batches]
+    [8, 8]
+    >>> simulate(config, arrivals, fixed(50), keep="latencies").latency_ns.tolist()
+    [66666667, 66666667, 50000000, 83333334, 83333334]
+    """
+    if keep not in ("everything", "latencies", "summary"):
+        raise InvalidArgumentError(f"keep expected 'everything', 'latencies' or 'summary', got {keep!r}")
+    message = read_config(config, check=check_scheduling)
+    if keep == "everything":
+        return simulated(message, arrivals, service, seed, replicas=replicas, router=router)
+    columns = Columns()
+    run(message, arrivals, service, seed, replicas=replicas, router=router, columns=columns)
+    if keep == "summary":
+        return columns.summary()
+    from tritonnb.lab.simulation.latencies import (
+        latencies_from_columns,  # needs NumPy, which the playground does not have
+    )
+
+    return latencies_from_columns(columns)
+
+
+def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:
+    """Return the recording of a simulation; ``options`` are those of `tritonnb.lab.simulation.run.run`."""
+    return Recording(run(config, arrivals, service, seed, **options), {config.name: config}, simulated=True)

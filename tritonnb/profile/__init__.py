@@ -1,1 +1,0 @@
-"""Traffic for measurements of a model: loads, and sweeps over configurations."""

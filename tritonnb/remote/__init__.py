@@ -1,1 +1,0 @@
-"""Any Triton: its traces as recordings, and a connection to its endpoints."""
