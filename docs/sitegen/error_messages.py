@@ -15,7 +15,7 @@ from tritonnb.core.errors import Status, TritonError
 
 ROOT = Path(__file__).parents[2]
 #: The packages that respond to clients.
-_PACKAGES = ("backends", "endpoints", "model_config", "runtime", "scheduling")
+_PACKAGES = ("backends", "endpoints", "engine", "model_config", "scheduling")
 #: Stands for a value in a text.
 VALUE = "…"
 

@@ -1,8 +1,8 @@
 """Builds the playground: ``python -m docs.sitegen.playground build/site [pyodide]``.
 
 The page is the widgets' JavaScript as it stands in the package, its own in *docs/playground/static*, and an archive of
-the Python modules that `docs.playground.session` imports. With ``pyodide`` the runtime is fetched from the npm registry,
-checked, and added; a site without it says on the page that it is missing.
+the Python modules that `docs.playground.session` imports. With ``pyodide`` the runtime is fetched from the npm
+registry, checked, and added; a site without it says on the page that it is missing.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import tritonnb as tnb
-from tests.lab.load.conftest import gate as gate
-from tests.lab.load.conftest import server as server
+from tests.lab.conftest import gate as gate
+from tests.lab.conftest import server as server
 from tritonnb.notebook.traffic import Traffic, measure, parse_shapes
 from tritonnb.server.server import Server
 

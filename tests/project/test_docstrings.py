@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
-import inspect
-import re
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -14,8 +12,6 @@ from pathlib import Path
 import pytest
 
 import tritonnb as tnb
-from docs.sitegen.public_names import members_of, public_objects, returned_classes
-from tritonnb.accessors import ACCESSORS
 
 ROOT = Path(__file__).parents[2]
 MODULES = [
@@ -23,22 +19,12 @@ MODULES = [
     for path in sorted((ROOT / "tritonnb").rglob("*.py"))
     if ">>>" in path.read_text()
 ]
-#: The functions and classes of `import tritonnb`, and what packages add to recordings, results and handles.
+#: The functions and classes of `import tritonnb`.
 PUBLIC = [
-    *(
-        f"{value.__module__}:{value.__qualname__}"
-        for value in (getattr(tnb, name) for name in dir(tnb) if not name.startswith("_"))
-        if callable(value) and not (isinstance(value, type) and issubclass(value, Exception))
-    ),
-    *(
-        accessor.target
-        for accessors in ACCESSORS.values()
-        for name, accessor in accessors.items()
-        if not name.startswith("_")
-    ),
+    f"{value.__module__}:{value.__qualname__}"
+    for value in (getattr(tnb, name) for name in dir(tnb) if not name.startswith("_"))
+    if callable(value) and not (isinstance(value, type) and issubclass(value, Exception))
 ]
-#: The public classes, and those of the objects that public functions and methods return.
-CLASSES = [*filter(inspect.isclass, public_objects().values()), *returned_classes()]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -56,28 +42,6 @@ def test_public_function_or_class_has_an_example(name: str) -> None:
     *_, definition = (node for node in tree.body if getattr(node, "name", "") == function)
     assert isinstance(definition, (ast.FunctionDef, ast.ClassDef))
     assert ">>>" in (ast.get_docstring(definition) or "")
-
-
-def calls(item: object) -> str:
-    """Return the code in the docstring of a class or a method; skipped examples only if they need Ray."""
-    examples = doctest.DocTestParser().get_examples(inspect.getdoc(item) or "")
-    needs_ray = any("tnb.scale(" in example.source for example in examples)
-    return "".join(example.source for example in examples if needs_ray or doctest.SKIP not in example.options)
-
-
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_public_methods_have_examples(cls: type) -> None:
-    """A method is called in its own example, or in the one of a class that has it."""
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("tritonnb.")]
-    defined = [
-        (name, getattr(member, "__func__", member)) for base in bases for name, member in members_of(base).items()
-    ]
-    methods: dict[str, str] = {}
-    for name, function in defined:
-        if inspect.isfunction(function) and function.__module__.startswith("tritonnb.") and not name.startswith("_"):
-            methods[name] = methods.get(name, "") + calls(function)
-    of_classes = "".join(map(calls, bases))
-    assert [name for name, own in methods.items() if not re.search(rf"\b{name}\(", own + of_classes)] == []
 
 
 def raised(path: Path) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A package imports only those of the layers below it, lazily and for type checking too: docs/design.md, *Packages*."""
+"""Imports, lazy imports and those for type checking included: docs/design.md, *Packages*."""
 
 from __future__ import annotations
 
@@ -54,3 +54,9 @@ def test_package_imports_those_of_the_layers_below_it_only() -> None:
             if other != package and LAYER_OF[other] >= LAYER_OF[package]
         }
     assert upwards == set()
+
+
+def test_server_does_not_import_the_lab() -> None:
+    """A reader of the server may ignore the lab: only what stands on it imports it."""
+    importing = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py") if "lab" in set(imported(path))}
+    assert importing <= {"lab", "notebook", "scale", "model_zoo", "cli"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
-CORE = ["core", "model_config", "scheduling", "runtime", "endpoints", "server"]
+CORE = ["core", "model_config", "scheduling", "engine", "endpoints", "server"]
 #: Its lock orders the end of the event loop and calls from other threads.
 BOUNDARY = "runtime/execution/loop.py"
 LOCKS = {

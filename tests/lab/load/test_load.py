@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
-from tests.lab.load.conftest import MODELS, Gate
+from tests.lab.conftest import MODELS, Gate
 from tritonnb.client.address import ModelAddress
 from tritonnb.lab.load.http_target import HttpTarget
 from tritonnb.lab.load.result import COLUMNS, COMPLETED, INTENDED, ROWS, SENT, LoadResult

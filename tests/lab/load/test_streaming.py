@@ -12,7 +12,7 @@ import pytest
 from tornado.iostream import StreamClosedError
 
 import tritonnb as tnb
-from tests.lab.load.conftest import MODELS
+from tests.lab.conftest import MODELS
 from tritonnb.endpoints.http.handlers.generate import GenerateHandler
 from tritonnb.lab.load.http_target import read_events
 from tritonnb.lab.load.result import COMPLETED, FIRST, SENT, TOKENS

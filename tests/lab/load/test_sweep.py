@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
-from tests.lab.load.conftest import FLAT, Gate
+from tests.lab.conftest import FLAT, Gate
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.running_sweep import Grid, Sweep, SweepPlan

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tests.lab.load.conftest import FLAT
+from tests.lab.conftest import FLAT
 from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[3] / "model_repository"

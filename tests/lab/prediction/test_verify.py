@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
-from tests.lab.load.conftest import Gate
+from tests.lab.conftest import Gate
 from tritonnb.lab.load.trial import apply_config
 from tritonnb.server.server import Server
 

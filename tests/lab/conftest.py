@@ -12,7 +12,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.server.server import Server
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[1] / "models"
 #: A batch of any size takes 10 ms: only batches make an instance faster.
 FLAT: dict[str, Any] = {"service": tnb.fixed(10), "requests": 400}
 
