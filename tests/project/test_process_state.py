@@ -79,13 +79,13 @@ LISTED = {
     "backends/pt2.py": {"os.environ.setdefault"},
     "backends/python/module_import.py": {"sys.path", "sys.path_hooks"},
     "backends/tensorflow_model.py": {"os.environ.setdefault"},
-    "figures/picture.py": {"rcParams"},
+    "lab/figures/picture.py": {"rcParams"},
     "model_zoo/digits.py": {"torch.manual_seed"},  # python -m tritonnb.model_zoo.digits
     "model_zoo/tiny_gpt.py": {"torch.set_num_threads"},
     "notebook/live_batch_view.py": {"atexit.register"},
     "notebook/worker.py": {"atexit.register"},
-    "profile/running_sweep.py": {"atexit.register"},
-    "simulation/run.py": {"gc.disable", "gc.enable"},
+    "lab/load/running_sweep.py": {"atexit.register"},
+    "lab/simulation/run.py": {"gc.disable", "gc.enable"},
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
 CORE = ["core", "model_config", "scheduling", "engine", "endpoints", "server"]
 #: Its lock orders the end of the event loop and calls from other threads.
-BOUNDARY = "runtime/execution/loop.py"
+BOUNDARY = "engine/execution/loop.py"
 LOCKS = {
     f"{module}.{name}"
     for module in ("threading", "_thread")
