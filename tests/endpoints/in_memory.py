@@ -6,9 +6,6 @@ import asyncio
 from typing import Any, cast
 
 from google.protobuf import text_format
-from tritonnb.engine.engine import Engine
-from tritonnb.engine.models.validation import RequestValidator
-from tritonnb.engine.options import EngineOptions
 
 from tests.endpoints.http1_peer import Loop, Server, Wire
 from tests.endpoints.served import Echo, OneModel
@@ -26,6 +23,9 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
+from tritonnb.engine.engine import Engine
+from tritonnb.engine.models.validation import RequestValidator
+from tritonnb.engine.options import EngineOptions
 from tritonnb.model_config.schema import ModelSpec
 
 #: Passes of the event loop after which every request is answered: handlers of Tornado take a few.

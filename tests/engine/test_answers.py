@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tests.engine.conftest import Driver
 from tests.engine.gated import Gate, gated_config
-
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor

@@ -24,13 +24,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
-from tests.runtime.ensembles import TENSORS, serve_ensemble
-from tests.runtime.gated import Gate, GatedBackend, gated_config
+from tests.engine.ensembles import TENSORS, serve_ensemble
+from tests.engine.gated import Gate, GatedBackend, gated_config
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.runtime.repository.directories import ModelSource
-from tritonnb.runtime.repository.table import ExitTimeoutError
+from tritonnb.engine.repository.directories import ModelSource
+from tritonnb.engine.repository.table import ExitTimeoutError
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.version import TRITON_VERSION
 from tritonnb.engine.execution.loop import run_in_thread
 from tritonnb.engine.models.bls import ModelCalls
 from tritonnb.engine.models.response_cache import ResponseCache
@@ -21,11 +25,6 @@ from tritonnb.engine.repository.reconfigure import Reconfiguration
 from tritonnb.engine.repository.repository import ModelRepository
 from tritonnb.engine.repository.table import ExitTimeoutError
 from tritonnb.engine.shared_memory import SharedMemory
-
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
-from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
-from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.version import TRITON_VERSION
 from tritonnb.model_config.load import check_model_name, check_override
 from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.telemetry.log_settings import LogTable

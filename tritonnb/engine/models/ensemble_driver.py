@@ -12,15 +12,14 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import cast
 
-from tritonnb.engine.execution.instance import Instance
-from tritonnb.engine.models.ensemble_tensors import EnsembleTensor, SequenceFlags
-from tritonnb.engine.models.served_model import ServedModel
-
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.engine.execution.instance import Instance
+from tritonnb.engine.models.ensemble_tensors import EnsembleTensor, SequenceFlags
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (

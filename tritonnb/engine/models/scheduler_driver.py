@@ -12,18 +12,17 @@ import os
 import time
 from collections.abc import Sequence
 
-from tritonnb.engine.execution.instance import Instance
-from tritonnb.engine.execution.loop import EarliestTimer, run_in_thread
-from tritonnb.engine.models.instance_set import InstanceSet
-from tritonnb.engine.models.sequence_inputs import SequenceInputs
-from tritonnb.engine.models.served_model import ServedModel
-
 from tritonnb.backends.contract import BackendModel, InstanceLostError
 from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.engine.execution.instance import Instance
+from tritonnb.engine.execution.loop import EarliestTimer, run_in_thread
+from tritonnb.engine.models.instance_set import InstanceSet
+from tritonnb.engine.models.sequence_inputs import SequenceInputs
+from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.scheduling.batch_pass import BatchingStrategy
 from tritonnb.scheduling.decisions import (
     Decision,

@@ -13,15 +13,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from tritonnb.engine.execution.instance import Instance
-from tritonnb.engine.models.response_cache import Key, ResponseCache, key_of
-from tritonnb.engine.models.validation import RequestValidator
-
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import CacheHit, CacheMiss, Event, RequestRefused
 from tritonnb.core.json_types import ModelMetadata, TensorMetadata
 from tritonnb.core.messages import InferRequest, InferResponse, RequestHandler, RequestTrace, Respond
+from tritonnb.engine.execution.instance import Instance
+from tritonnb.engine.models.response_cache import Key, ResponseCache, key_of
+from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.model_config.model_files import model_file
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher

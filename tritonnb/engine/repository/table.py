@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from tritonnb.engine.models.served_model import ServedModel
-from tritonnb.engine.repository.directories import Fingerprint, ModelSource
-
 from tritonnb.core.errors import InternalError, NotFoundError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.core.json_types import IndexEntry
+from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.repository.directories import Fingerprint, ModelSource
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diff import changed_fields
 from tritonnb.model_config.ensemble import StepModel

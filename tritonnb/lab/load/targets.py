@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Generic, TypeVar
 
-from tritonnb.lab.load.examples import Tensors
-
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.load.examples import Tensors
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.server.model_handle import ModelHandle
