@@ -7,7 +7,6 @@ The error texts are those of Triton's backends.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -286,6 +285,9 @@ def find_tensor(name: str, tensors: Mapping[str, T], kind: str) -> T:
 def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, kind: str) -> None:
     """Check that the datatype and dims of a configured tensor fit those of the model.
 
+    An input may have more specific dims than in the model. Those of an output must be equal: the model may return other
+    shapes than more specific dims promise.
+
     Parameters
     ----------
     config : inference.ModelConfig
@@ -294,26 +296,43 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     tensor : ModelTensor
         The tensor in the model.
     kind : str
-        ``"input"`` or ``"output"``, for the error message.
+        ``"input"`` or ``"output"``.
 
     Raises
     ------
     InvalidArgumentError
         If they do not fit.
 
+    Notes
+    -----
+    The rules and messages are those of ``CompareDimsSupported`` in Triton's ONNX Runtime and TensorFlow backends.
+
     Examples
     --------
     >>> from tritonnb.core.datatypes import FP32
     >>> config = pb.ModelConfig(name="m", max_batch_size=8)
-    >>> check_tensor(config, TensorSpec("x", FP32, (3,)), ModelTensor("x", FP32, (-1, 3)), "input")
+    >>> check_tensor(config, TensorSpec("x", FP32, (3,)), ModelTensor("x", FP32, (-1, -1)), "input")
     """
     check_datatype(config.name, spec, tensor.datatype, kind)
     batching = config.max_batch_size > 0
     shape = tensor.shape
     dims = tuple(spec.backend_dims)
+    if batching and shape[:1] != (-1,):
+        raise InvalidArgumentError(
+            f"model '{config.name}', tensor '{spec.name}': for the model to support batching the shape should have at "
+            "least 1 dimension and the first dimension must be -1; but shape expected by the model is "
+            f"{shape_text(shape)}"
+        )
+    if not shape:
+        if any(dim != 1 for dim in dims):
+            raise InvalidArgumentError(
+                f"unable to load model '{config.name}', scalar tensor '{spec.name}', should only provide 1 in the "
+                "model configuration when the model doesn't support batching. Model configuration provided: "
+                f"{shape_text(dims)}."
+            )
+        return
     expected = (-1, *dims) if batching else dims
-    is_scalar = not batching and not shape and math.prod(dims) == 1
-    if not (fits(expected, shape) or is_scalar):
+    if not (shape == expected if kind == "output" else fits(expected, shape)):
         raise shape_error(config.name, spec.name, shape, expected, batching)
 
 

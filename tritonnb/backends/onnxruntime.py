@@ -11,14 +11,14 @@ strings; on the CPU, the session takes and returns NumPy arrays.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime as ort
 
 from tritonnb.backends import model_checks
-from tritonnb.backends.batching import Array
+from tritonnb.backends.batching import Array, aligned
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
@@ -95,6 +95,7 @@ class OnnxRuntimeBackend(Backend):
         path = model_checks.find_model_file(context, MODEL_FILE, in_directory=True)
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         inputs, outputs = session.get_inputs(), session.get_outputs()
+        _check_are_tensors((*inputs, *outputs))
         model_checks.complete_config(
             config,
             map(_model_tensor, inputs),
@@ -148,6 +149,7 @@ class OnnxInstance(BackendModelInstance):
                 raise InternalError(f"onnx runtime error: {error}") from error
         _check_config(model, self._session)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
+        self._scalar_inputs = {node.name for node in _inputs(self._session).values() if not node.shape}
         has_strings = any(_DATATYPES.get(tensor.type, INVALID).variable_size for tensor in tensors)
         if spec.kind == "KIND_GPU" and not has_strings:
             self.bind("cuda", spec.device_id)
@@ -188,14 +190,18 @@ class OnnxInstance(BackendModelInstance):
 
     def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
         """List the tensors that pass through the CPU: all except the bound states."""
-        inputs = map(_model_tensor, self._session.get_inputs())
-        self._inputs = [tensor.name for tensor in inputs if tensor.name not in bound_states.values()]
+        inputs = [node.name for node in self._session.get_inputs()]
+        optional = [tensor.name for tensor in self._model.context.config.input if tensor.optional]
+        self._inputs = [name for name in dict.fromkeys([*inputs, *optional]) if name not in bound_states.values()]
         self._states = [name for name in self._model.tensors.states if name not in bound_states]
         self._fetched_names = list(dict.fromkeys((*self._model.tensors.spec.outputs, *self._states)))
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        feeds = self._model.tensors.gather(execution, self._inputs, optional=True, decode=True)
+        gathered = self._model.tensors.gather(execution, self._inputs, optional=True, decode=True)
+        feeds = {name: aligned(array) for name, array in gathered.items()}
+        for name in self._scalar_inputs & feeds.keys():
+            feeds[name] = feeds[name].reshape(())
         execution.compute_started()
         try:
             if self._device is None:
@@ -208,6 +214,9 @@ class OnnxInstance(BackendModelInstance):
             raise InternalError(f"onnx runtime error: {error}") from error
         execution.compute_ended()
         produced = {name: _as_bytes(result) for name, result in zip(self._fetched_names, results, strict=True)}
+        for name, tensor in self._model.tensors.spec.outputs.items():
+            if produced[name].ndim == 0:  # clients receive a scalar in the configured dims, as on Triton
+                produced[name] = produced[name].reshape(tensor.backend_dims)
         self._model.tensors.respond(execution, produced, self._states)
 
     def finalize(self) -> None:
@@ -236,6 +245,30 @@ class OnnxInstance(BackendModelInstance):
         return [values[name].numpy() for name in self._fetched_names]
 
 
+#: The names that Triton has for the types of values other than tensors, by the beginning of ONNX Runtime's type.
+_OTHER_TYPES = {"seq": "ONNX_TYPE_SEQUENCE", "map": "ONNX_TYPE_MAP", "sparse_tensor": "ONNX_TYPE_SPARSETENSOR"}
+
+
+def _check_are_tensors(nodes: Iterable[ort.NodeArg]) -> None:
+    """Check that all inputs and outputs of a model are tensors, whether the configuration has them or not."""
+    for node in nodes:
+        kind = node.type.partition("(")[0]
+        if kind == "tensor":
+            continue
+        # skl2onnx adds a ZipMap operator to classifiers unless it is asked not to.
+        is_zip_map = node.type.startswith("seq(map(")
+        remedy = "convert the scikit-learn model with the option {'zipmap': False}" if is_zip_map else "return tensors"
+        raise UnsupportedError(
+            f"Unsupported ONNX Type '{_OTHER_TYPES.get(kind, 'ONNX_TYPE_UNKNOWN')}' for I/O '{node.name}', expected "
+            f"'ONNX_TYPE_TENSOR'. Its type is {node.type}; {remedy}"
+        )
+
+
+def _inputs(session: ort.InferenceSession) -> dict[str, ort.NodeArg]:
+    """Return the inputs by name, and the initializers that a request may override."""
+    return {node.name: node for node in (*session.get_inputs(), *session.get_overridable_initializers())}
+
+
 def _model_tensor(tensor: ort.NodeArg) -> model_checks.ModelTensor:
     """Return a tensor as ONNX Runtime describes it; dimensions that are unknown or only have a name are -1."""
     datatype = _DATATYPES.get(tensor.type)
@@ -251,6 +284,13 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
 
     def check(spec: TensorSpec, node: ort.NodeArg, kind: str) -> None:
         tensor = _model_tensor(node)
+        is_optional = kind == "input" and spec.optional
+        if is_optional and model.tensors.batching:
+            # Requests of a batch that override an initializer and those that do not would need separate executions.
+            raise InvalidArgumentError(
+                f"unable to load model '{config.name}', optional input '{tensor.name}' is not supported for models "
+                "that support batching"
+            )
         if kind == "output" or spec.name not in model.tensors.ragged:
             model_checks.check_tensor(config, spec, tensor, kind)
         elif tensor.shape != (-1,):
@@ -259,9 +299,12 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
                 f"ragged input '{tensor.name}', model provides {shape_text(tensor.shape)}"
             )
 
-    inputs = {node.name: node for node in session.get_inputs()}
+    inputs = _inputs(session)
     outputs = {node.name: node for node in session.get_outputs()}
-    model.tensors.check(inputs, outputs, check)
+    _check_are_tensors((*inputs.values(), *outputs.values()))
+    optional = sum(tensor.optional for tensor in config.input)
+    model_checks.check_input_count(config.name, len(model.tensors.inputs) - optional, len(session.get_inputs()))
+    model.tensors.check(inputs, outputs, check, has_other_inputs=True)
 
 
 def _as_bytes(array: Array) -> Array:

@@ -20,7 +20,6 @@ from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import check_tensor, complete_config, integer_parameter
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import TensorSpec
 
 
@@ -178,10 +177,4 @@ def _check_tensor(model: TensorFlowModel, spec: TensorSpec, tensor: tensorflow_m
     if tensor.shape is None:  # Every shape fits.
         dims = (-1, *spec.backend_dims) if batching else spec.backend_dims
         tensor = tensorflow_model.GraphTensor(tensor.name, tensor.graph_name, tensor.data_type, tuple(dims))
-    elif batching and tensor.shape[:1] != (-1,):
-        raise InvalidArgumentError(
-            f"model '{config.name}', tensor '{spec.name}': for the model to support batching the shape should have at "
-            "least 1 dimension and the first dimension must be -1; but shape expected by the model is "
-            f"{shape_text(tensor.shape)}"
-        )
     check_tensor(config, spec, tensor.as_model_tensor(), kind)

@@ -21,11 +21,12 @@ from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import ModelTensor, check_tensor, complete_config, find_model_file
+from tritonnb.backends.model_checks import ModelTensor, check_datatype, complete_config, find_model_file, shape_error
 from tritonnb.core.datatypes import BY_NAME, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
+from tritonnb.model_config.schema import TensorSpec
 
 MODEL_FILE = "model.plan"
 
@@ -380,7 +381,7 @@ def _check_config(model: TensorRtModel, engine: TensorRtEngine) -> None:
         raise InvalidArgumentError(
             f"model '{config.name}': profile expected a number below {engine.profile_count}, got {model.profile}"
         )
-    tensors.check(engine.inputs, engine.outputs, functools.partial(check_tensor, config))
+    tensors.check(engine.inputs, engine.outputs, functools.partial(_check_tensor, config))
     if not tensors.batching:
         return
     for name in tensors.inputs:
@@ -390,3 +391,15 @@ def _check_config(model: TensorRtModel, engine: TensorRtEngine) -> None:
                 f"unexpected configuration maximum batch size {config.max_batch_size} for '{config.name}', input "
                 f"'{name}' of the engine has batches of at most {limit} rows in profile {model.profile}"
             )
+
+
+def _check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, kind: str) -> None:
+    """Check datatype and dims of a configured tensor; a variable dim, here or there, fits every dim, as on Triton."""
+    check_datatype(config.name, spec, tensor.datatype, kind)
+    batching = config.max_batch_size > 0
+    expected = (-1, *spec.backend_dims) if batching else spec.backend_dims
+    if not (
+        len(expected) == len(tensor.shape)
+        and all(-1 in pair or pair[0] == pair[1] for pair in zip(expected, tensor.shape, strict=True))
+    ):
+        raise shape_error(config.name, spec.name, tensor.shape, expected, batching)
