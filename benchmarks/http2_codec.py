@@ -25,7 +25,6 @@ import h2.settings
 from hpack import Encoder
 
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.framing import (
     DATA,
     DEFAULT_WINDOW,
@@ -138,7 +137,7 @@ class _Server:
         self.connections: set[Http2Connection] = set()
         self.stopping = False
         loop = asyncio.get_running_loop()
-        self.busy_poller, self.turns, self.slow_readers = BusyPoller(loop), Turns(loop), SlowReaders(loop, 1 << 30)
+        self.turns, self.slow_readers = Turns(loop), SlowReaders(loop, 1 << 30)
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> Call:
         assert headers[":method"] == "POST"

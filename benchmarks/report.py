@@ -268,9 +268,8 @@ def _stages(figures: dict[str, Any]) -> str:
         "generator; the way to the instance and back wakes a thread or a process, unless the event loop executes the "
         "batch.\n\n"
         + table(("stage", *one), chain)
-        + "\nProcessor time of the server's threads per request (µs), in user mode and in the kernel. With one "
-        "connection the event loop polls while it waits.\n\n"
-        + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
+        + "\nProcessor time of the server's threads per request (µs), in user mode and in the "
+        "kernel.\n\n" + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
     )
 
 

@@ -57,9 +57,6 @@ TRICKS = {
     "known JSON of HTTP requests without ID is not parsed again": Part(
         ((f"{_HTTP}/request_reader.py", *_NO_CACHE),), has_id=False
     ),
-    "the event loop polls after a request": Part(
-        (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
-    ),
     "the thread of an instance is woken after the event loop has read": Part(
         (
             (

@@ -19,7 +19,6 @@ from urllib.parse import quote_from_bytes
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.compression import compress
 from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
@@ -75,7 +74,6 @@ class Http2Server:
     def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Prepare for connections on a loop."""
         self.loop = loop
-        self.busy_poller = BusyPoller(loop)
         self.turns = Turns(loop)
         self.slow_readers = SlowReaders(loop, self._max_unread_size)
 

@@ -17,7 +17,6 @@ from typing import Protocol, cast
 from hpack import HPACKError
 
 from tritonnb.endpoints.back_pressure import TURN, SlowReaders, Turns, share
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     COMPRESSION_ERROR,
@@ -82,7 +81,6 @@ class ConnectionServer(Protocol):
 
     connections: set[Http2Connection]
     stopping: bool
-    busy_poller: BusyPoller
     turns: Turns
     slow_readers: SlowReaders
 
@@ -97,7 +95,6 @@ class Http2Connection:
         self.calls: dict[int, Call] = {}
         self._server = server
         self._connections = server.connections
-        self._busy_poller = server.busy_poller
         self._transport: asyncio.Transport
         self._buffer = bytearray()
         self._turns = server.turns
@@ -192,8 +189,6 @@ class Http2Connection:
 
     def data_received(self, data: bytes) -> None:
         """Called when bytes have arrived."""
-        if len(self._connections) == 1:  # with a single client, its next message is probably near
-            self._busy_poller.extend()
         if self._has_frames:  # a transport that is paused may still pass on what it has read
             self._buffer += data
         else:

@@ -63,7 +63,6 @@ class Http1Connection:
         self._start_request = server.start_request
         self._time = server.loop.time
         self._connections = server.connections
-        self._busy_poller = server.busy_poller
         self._written = server.written
         self._exchanges: deque[Exchange] = deque()
         self._parser = RequestParser(self, server.heads)
@@ -95,7 +94,6 @@ class Http1Connection:
         self._active_since = self._time()
         if self._closing:
             return
-        self._keep_polling()
         if self._arrived:  # a transport that is paused may still pass on what it has read
             self._arrived = self._arrived[self._at :] + data
             self._at = 0
@@ -169,7 +167,6 @@ class Http1Connection:
         self._active_since = self._time()
         if self._closing:
             return
-        self._keep_polling()
         body = self._large_body()
         body.received += size
         if body.received == body.length:
@@ -320,15 +317,9 @@ class Http1Connection:
                 self._transport.write(data)
             else:
                 self._transport.writelines([data, *tensors])
-            self._keep_polling()
         if exchange.done:
             self._next(exchange)
         return self._writable or self._written
-
-    def _keep_polling(self) -> None:
-        """Keep the loop polling: with a single client, its next message is probably near."""
-        if len(self._connections) == 1:
-            self._busy_poller.extend()
 
     def _next(self, exchange: Exchange) -> None:
         exchanges = self._exchanges

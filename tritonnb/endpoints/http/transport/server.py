@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, cast
 from tornado import httputil, web
 
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.exchange import Exchange, MessageDelegate
@@ -145,7 +144,6 @@ class HttpServer:
         self.slow_readers = SlowReaders(loop, self._max_unread_size)
         self.written: asyncio.Future[None] = self.loop.create_future()
         self.written.set_result(None)
-        self.busy_poller = BusyPoller(self.loop)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, wait up to ``drain`` seconds for responses, and close every connection."""
