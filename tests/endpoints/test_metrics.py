@@ -314,9 +314,22 @@ def test_batches_are_counted_by_rule_and_size(start: Callable[..., Server]) -> N
     assert values[f"tritonnb_batch_size_count[{labels}, ('version', '1')]"] == 4
 
 
-def test_duration_counters_can_be_disabled(start: Callable[..., Server]) -> None:
-    values = samples(start("addsub", metrics=MetricsOptions(counter_latencies=False, cpu=False)))
-    assert not any("duration_us" in name or name.startswith("nv_cpu") for name in values)
+def test_without_counters_only_the_numbers_of_requests_are_left_and_zero(start: Callable[..., Server]) -> None:
+    options = MetricsOptions(counter_latencies=False, summary_latencies=True, cpu=False)
+    server = start("addsub", metrics=options)
+    add(server)
+    values = samples(server)
+    assert not any("duration_us" in name or "per_model[" in name or name.startswith("nv_cpu") for name in values)
+    counters = (
+        "nv_inference_request_success",
+        "nv_inference_request_failure",
+        "nv_inference_count",
+        "nv_inference_exec",
+    )
+    counted = {name: value for name, value in values.items() if name.startswith(counters)}
+    assert len(counted) == 7
+    assert set(counted.values()) == {0}
+    assert any("queue_summary_us_count" in name and value > 0 for name, value in values.items())
 
 
 def test_other_metrics_paths_are_empty_and_other_methods_are_refused(start: Callable[..., Server]) -> None:

@@ -216,6 +216,8 @@ def defaults(kind: type) -> list[tuple[str, Any]]:
 def changed(name: str, default: Any) -> Any:
     if name in VALUES:
         return VALUES[name]
+    if default is None and name.endswith("_port"):
+        return 1
     if isinstance(default, bool) or default is None:
         return not default if name != "backend_directory" else Path("backends")
     return default + 1 if isinstance(default, int | float) else "text"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from tritonnb.cli.flags import FlagParser, add_flags, warnings
 from tritonnb.cli.main import make_parser
 from tritonnb.cli.server_options import server_options
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.endpoints.metrics.families import MetricsOptions
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,7 @@ from tritonnb.core.errors import InvalidArgumentError
         (["--host-policy=a,b=c"], "Unsupported host policy setting 'b' is specified"),
         (["--strict-readiness=maybe"], "invalid value for bool option: maybe"),
         (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
+        (["--metrics-config=foo"], "--metrics-config option format is <setting>=<value>. Got foo"),
         (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
         (["--grpc-infer-thread-count=1"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
         (["--grpc-infer-thread-count=129"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
@@ -146,3 +150,70 @@ def test_help_describes_every_flag() -> None:
     add_flags(parser)
     assert all(action.help for action in parser._actions)
     assert "--http-port N " in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "ignored"),
+    [
+        (["foo=bar"], {}, ["foo=bar"]),
+        (["counter_latencies=false"], {"counter_latencies": False}, []),
+        (["counter_latencies=FALSE", "counter_latencies=0"], {}, ["counter_latencies=FALSE", "counter_latencies=0"]),
+        (["summary_latencies=true", "summary_latencies=false"], {"summary_latencies": True}, []),
+        (["summary_latencies=1"], {}, ["summary_latencies=1"]),
+        (["histogram_latencies=maybe"], {}, ["histogram_latencies=maybe"]),
+        (["summary_quantiles=0.5:0.05,0.9:0.01"], {"quantiles": (0.5, 0.9)}, []),
+        (["summary_quantiles=x"], {}, ["summary_quantiles=x"]),
+        (["summary_quantiles=0.5"], {}, ["summary_quantiles=0.5"]),
+        (["summary_quantiles=2:0.1"], {}, ["summary_quantiles=2:0.1"]),
+        (["summary_quantiles=nan:0.1"], {}, ["summary_quantiles=nan:0.1"]),
+    ],
+)
+def test_metrics_settings_without_effect_are_ignored_as_by_triton(
+    tmp_path: Path, settings: list[str], options: dict[str, object], ignored: list[str]
+) -> None:
+    flags = [f"--metrics-config={setting}" for setting in settings]
+    parsed = make_parser().parse_args(["serve", f"--model-repository={tmp_path}", *flags])
+    assert server_options(parsed)["metrics"] == MetricsOptions(**options)  # type: ignore[arg-type]
+    assert warnings(parsed) == [f"'--metrics-config={setting}' has no effect" for setting in ignored]
+
+
+#: Values that are wrong for most flags.
+WRONG = [
+    "x",
+    "",
+    "-1",
+    "1.5",
+    "nan",
+    "9" * 30,
+    "é",
+    "a b",
+    "a:b",
+    "a,b=c",
+    "a=b",
+    "/nowhere/x",
+    "[::1",
+    "99999",
+]
+
+
+def test_wrong_values_of_all_flags_are_refused_with_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some flags name a file that is written
+    parser = FlagParser()
+    add_flags(parser)
+    flags = [action.option_strings[-1] for action in parser._actions if action.dest != "help"]
+    assert len(flags) > 90
+    messages = {}
+    for flag, value in itertools.product(flags, WRONG):
+        arguments = [f"--model-repository={tmp_path}", "--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+        try:
+            options = parser.parse_args([*arguments, f"{flag}={value}"])
+            warnings(options)
+            server_options(options)
+        except SystemExit:
+            messages[flag, value] = capsys.readouterr().err
+        except TritonError as error:  # `tritonnb serve` prints it
+            messages[flag, value] = f"Usage: \n{error}\n"
+    assert len(messages) > len(flags)
+    assert {case: text for case, text in messages.items() if not re.fullmatch(r"[Uu]sage: .*\n(.+\n)+", text)} == {}

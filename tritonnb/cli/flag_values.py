@@ -6,8 +6,8 @@ Formats and error messages are those of Triton's command line.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Container
-from typing import TypeVar
+from collections.abc import Callable, Container, Sequence
+from typing import Any, TypeVar
 
 from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
 from tritonnb.scheduling.resources import Resource
@@ -20,6 +20,9 @@ _TRACE_LEVELS = {
     **dict.fromkeys(("timestamps", "true", "on", "min", "max"), "TIMESTAMPS"),
     "tensors": "TENSORS",
 }
+#: The settings of ``--metrics-config`` with an effect, and those that are the default.
+_METRICS_SWITCHES = {("counter_latencies", "false"), ("summary_latencies", "true"), ("histogram_latencies", "true")}
+_METRICS_DEFAULTS = {("counter_latencies", "true"), ("summary_latencies", "false"), ("histogram_latencies", "false")}
 
 
 def boolean(text: str) -> bool:
@@ -32,6 +35,11 @@ def only_false(reason: str, text: str) -> bool:
     """Parse a boolean flag that supports only the value false."""
     _require(not boolean(text), reason)
     return False
+
+
+#: The settings of ``--metrics-config`` with an effect, and those that are the default.
+_METRICS_SWITCHES = {("counter_latencies", "false"), ("summary_latencies", "true"), ("histogram_latencies", "true")}
+_METRICS_DEFAULTS = {("counter_latencies", "true"), ("summary_latencies", "false"), ("histogram_latencies", "false")}
 
 
 def integer(text: str) -> int:
@@ -114,6 +122,33 @@ def metrics_setting(text: str) -> tuple[str, str]:
     is_setting = bool(name and value) and "," not in name
     _require(is_setting, f"--metrics-config option format is <setting>=<value>. Got {text}")
     return name, value
+
+
+def metrics_choices(settings: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], list[str]]:
+    """Return the options that settings of ``--metrics-config`` change, and the settings that Triton ignores, too.
+
+    Triton compares with ``true`` and ``false``, in lower case only, and each setting has one value with an effect.
+    """
+    chosen: dict[str, Any] = {}
+    ignored = []
+    for name, value in settings:
+        if (name, value) in _METRICS_SWITCHES:
+            chosen[name] = value == "true"
+        elif name == "summary_quantiles" and (quantiles := _quantiles(value)):
+            chosen["quantiles"] = quantiles
+        elif (name, value) not in _METRICS_DEFAULTS:
+            ignored.append(f"{name}={value}")
+    return chosen, ignored
+
+
+def _quantiles(text: str) -> tuple[float, ...]:
+    """Return the quantiles of ``<quantile>:<error>,...``; none if the text is invalid."""
+    pairs = [part.partition(":") for part in text.split(",")]
+    try:
+        quantiles = tuple(float(quantile) for quantile, _, error in pairs if float(error) >= 0)
+    except ValueError:
+        return ()
+    return quantiles if len(quantiles) == len(pairs) and all(0 <= quantile <= 1 for quantile in quantiles) else ()
 
 
 def cache_setting(text: str) -> tuple[str, str, str]:

@@ -304,6 +304,8 @@ def warnings(options: argparse.Namespace) -> list[str]:
                 "'--disable-auto-complete-config'!"
             )
     messages += [f"'--{flag}' has no effect here" for flag in WITHOUT_EFFECT if flag_value(options, flag) is not None]
+    _, ignored = flag_values.metrics_choices(options.metrics_config)
+    messages += [f"'--metrics-config={setting}' has no effect" for setting in ignored]
     return messages
 
 

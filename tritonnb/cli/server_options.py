@@ -186,17 +186,7 @@ def _restrictions(kind: str, groups: Sequence[list[tuple[str, str, str]]]) -> tu
 
 
 def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
-    chosen: dict[str, Any] = {}
-    for name, value in options.metrics_config:
-        try:
-            if name in ("counter_latencies", "summary_latencies", "histogram_latencies"):
-                chosen[name] = flag_values.boolean(value)
-            elif name == "summary_quantiles":
-                chosen["quantiles"] = tuple(flag_values.number(part.partition(":")[0]) for part in value.split(","))
-            else:
-                raise InvalidArgumentError(f"Invalid metrics configuration key '{name}' specified")
-        except argparse.ArgumentTypeError as error:
-            raise InvalidArgumentError(f'Bad option: "--metrics-config {name}".\n{error}') from None
+    chosen, _ = flag_values.metrics_choices(options.metrics_config)
     return MetricsOptions(options.allow_cpu_metrics, options.allow_gpu_metrics, **chosen)
 
 

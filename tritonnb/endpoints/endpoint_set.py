@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.option_types import check_types
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
@@ -88,6 +89,7 @@ class ListenOptions:
 
     def __post_init__(self) -> None:
         kinds = {"http": HttpOptions, "grpc": GrpcOptions, "metrics": MetricsOptions, "openai": OpenAiOptions}
+        check_types(self, "")
         for name, kind in kinds.items():
             require_options(name, getattr(self, name), kind)
 
@@ -180,7 +182,7 @@ class Endpoints:
                 )
             try:
                 await endpoint.start(port)
-            except (OSError, OverflowError) as error:
+            except (OSError, OverflowError, UnicodeError) as error:
                 if getattr(error, "errno", None) != errno.EADDRINUSE:
                     raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from None
             else:

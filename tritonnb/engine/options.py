@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.option_types import check_types
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
@@ -100,6 +101,12 @@ class EngineOptions:
     log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
+        check_types(self, "")
+        if self.model_load_threads < 0 or self.model_load_retries < 0:
+            raise InvalidArgumentError(
+                "model_load_threads, model_load_retries: expected numbers of at least 0, got "
+                f"{self.model_load_threads}, {self.model_load_retries}"
+            )
         for name, choices in (("model_control_mode", CONTROL_MODES), ("rate_limit", RATE_LIMITS)):
             value = getattr(self, name)
             if value not in choices:
@@ -113,16 +120,20 @@ class EngineOptions:
             if not (isinstance(value, Mapping) and all(isinstance(settings, Mapping) for settings in value.values())):
                 raise InvalidArgumentError(f"{name}: expected a dict of dicts, got {value!r}")
         if self.backend_directory is not None:
+            if not isinstance(self.backend_directory, (str, Path)):
+                raise InvalidArgumentError(f"backend_directory: expected a path, got {self.backend_directory!r}")
             object.__setattr__(self, "backend_directory", Path(self.backend_directory))
         for name, kind in (("trace", TraceOptions), ("log", LogSettings)):
             require_options(name, getattr(self, name), kind)
         if isinstance(self.isolate, str):
             raise InvalidArgumentError(f"isolate: expected True, False or a list of names, got {self.isolate!r}")
-        if isinstance(self.load_models, str):
-            raise InvalidArgumentError(f"load_models: expected a list of names, got {self.load_models!r}")
         if self.load_models and self.model_control_mode != "explicit":
             raise InvalidArgumentError(
                 f"load_models: expected model_control_mode='explicit', got {self.model_control_mode!r}"
+            )
+        if "*" in self.load_models and set(self.load_models) != {"*"}:
+            raise InvalidArgumentError(
+                "Wildcard model name '*' must be the ONLY startup model if specified at all."  # Triton's text
             )
 
     def settings_of(self, backend: str) -> dict[str, str]:

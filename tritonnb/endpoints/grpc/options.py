@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.option_types import check_types
 
 if TYPE_CHECKING:
     import grpc
@@ -81,6 +82,9 @@ class GrpcOptions:
     max_unread_size: int = 1 << 30
     transport: str = "auto"
 
+    def __post_init__(self) -> None:
+        check_types(self, "GrpcOptions.")
+
     def channel_arguments(self) -> list[tuple[str, int]]:
         """Return the options under gRPC's names."""
         arguments: list[tuple[str, int]] = [
@@ -112,6 +116,15 @@ class GrpcOptions:
             return None
         import grpc  # only a server with TLS needs it here
 
+        missing = [name for name in ("server_key", "server_cert") if not getattr(self, name)]
+        if self.use_ssl_mutual and not self.root_cert:
+            missing.append("root_cert")
+        if missing:
+            flags = ", ".join(f"--grpc-{name.replace('_', '-')}" for name in missing)
+            names = ", ".join(f"GrpcOptions.{name}" for name in missing)
+            raise InvalidArgumentError(
+                f"gRPC endpoint: cannot read the files for TLS: expected {flags} ({names}), got none"
+            )
         try:
             pair = Path(self.server_key).read_bytes(), Path(self.server_cert).read_bytes()
             roots = Path(self.root_cert).read_bytes() if self.use_ssl_mutual else None

@@ -22,7 +22,7 @@ from tritonnb.endpoints.http.routes import ROUTES, Route, find_route
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _ANY = ("", "0.0.0.0", "::")
 _MAX_ACCEPTED = 64
-_REMEDY = "HttpOptions.allowed_hosts adds others"
+_REMEDY = "HttpOptions.allowed_hosts adds others, and `tritonnb serve --http-allow-foreign=true` accepts all"
 _INVALID_IN_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
 
 

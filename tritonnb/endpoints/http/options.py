@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.option_types import check_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class HttpOptions:
     reuse_port: bool = False
 
     def __post_init__(self) -> None:
+        check_types(self, "HttpOptions.")
+        for name in ("max_input_size", "max_body_size"):
+            if getattr(self, name) < 1:
+                raise InvalidArgumentError(f"HttpOptions.{name}: expected at least 1, got {getattr(self, name)}")
         if self.transport not in ("auto", "fast", "tornado"):
             raise InvalidArgumentError(f"HttpOptions.transport: expected 'auto', got {self.transport!r}")
         if self.transport == "tornado":

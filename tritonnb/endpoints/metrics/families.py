@@ -18,6 +18,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.option_types import check_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.gpus import Gpus
@@ -104,7 +105,7 @@ class MetricsOptions:
     cpu, gpu : bool
         ``--allow-cpu-metrics``, ``--allow-gpu-metrics``.
     counter_latencies, summary_latencies, histogram_latencies : bool
-        ``--metrics-config <name>=true``.
+        ``--metrics-config <name>=<value>``. Without the first, the counters of requests and executions stay 0, too.
     quantiles : tuple of float
         ``--metrics-config summary_quantiles=<quantile>:<error>,...``; the quantiles are exact, the errors are ignored.
 
@@ -122,6 +123,7 @@ class MetricsOptions:
     quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
 
     def __post_init__(self) -> None:
+        check_types(self, "MetricsOptions.")
         for quantile in self.quantiles:
             if not 0 <= quantile <= 1:
                 raise InvalidArgumentError(f"MetricsOptions.quantiles: expected numbers from 0 to 1, got {quantile!r}")
@@ -147,10 +149,11 @@ class Families(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all families, in Triton's order."""
         models = [(served, self._labels(served)) for served in self._engine.models()]
-        yield from _counts(models)
+        # As on Triton, this option is about all counters of the models: without them the numbers of requests stay 0.
+        yield from _counts(models, int(self._options.counter_latencies))
         if self._options.counter_latencies:
             yield from _durations(models)
-        yield from _cached_model_families(models)
+            yield from _cached_model_families(models)
         yield _family(
             "nv_inference_pending_request_count",
             "Instantaneous number of pending requests awaiting execution per-model.",
@@ -231,7 +234,8 @@ class Families(Collector):
             yield _family(name, documentation, kind, samples)
 
 
-def _counts(models: _Models) -> Iterator[Metric]:
+def _counts(models: _Models, factor: int) -> Iterator[Metric]:
+    """Yield the numbers of requests and executions, times a factor."""
     statistics = [(labels, served.statistics) for served, labels in models]
     failures = [({**labels, "reason": reason}, count) for labels, of_model in statistics
                 for reason, count in of_model.fail_reasons.items()]  # fmt: skip
@@ -253,7 +257,7 @@ def _counts(models: _Models) -> Iterator[Metric]:
             [(labels, of_model.execution_count) for labels, of_model in statistics],
         ),
     ):
-        yield _family(name, documentation, "counter", samples)
+        yield _family(name, documentation, "counter", [(labels, factor * count) for labels, count in samples])
 
 
 def _durations(models: _Models) -> Iterator[Metric]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.option_types import check_types
+
 
 @dataclass(frozen=True, slots=True)
 class OpenAiOptions:
@@ -27,3 +30,10 @@ class OpenAiOptions:
     allow: bool = True
     api_key: str = field(default="", repr=False)
     default_max_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        check_types(self, "OpenAiOptions.")
+        if self.default_max_tokens < 1:
+            raise InvalidArgumentError(
+                f"OpenAiOptions.default_max_tokens: expected at least 1, got {self.default_max_tokens}"
+            )

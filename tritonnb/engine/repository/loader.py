@@ -103,7 +103,7 @@ class ModelLoader:
         self._lookup = lookup
         self._backend_directory = options.backend_directory or _BACKENDS
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
-        self.pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
+        self.pool = ThreadPoolExecutor(max(1, options.model_load_threads), thread_name_prefix="tritonnb load")
 
     async def create_version(self, source: ModelSource, version: int) -> ServedModel:
         """Create a version of a model and all its instances, if need be in several attempts.
