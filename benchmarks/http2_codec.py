@@ -109,7 +109,7 @@ class _Echo:
         self.window = self.received = 0
         self.outgoing: deque[memoryview] = deque()
         self.trailers: bytes | None = None
-        self.half_closed = False
+        self.half_closed = self.is_full = False
         self._connection = connection
         self._message = b""
 

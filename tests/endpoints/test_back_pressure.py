@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hpack import Encoder
 
 from tests.endpoints.http1_peer import Loop
-from tests.endpoints.http2_client import HELLO, INFER, message
-from tests.endpoints.in_memory import Connection, Endpoints
+from tests.endpoints.http2_client import HELLO, INFER, STREAM, message
+from tests.endpoints.in_memory import Connection, Endpoints, Identity
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints import back_pressure
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
-from tritonnb.endpoints.grpc.transport import framing, http2
+from tritonnb.endpoints.grpc import stream
+from tritonnb.endpoints.grpc.transport import fast_server, framing, http2
 from tritonnb.endpoints.grpc.transport.framing import (
     DATA,
     END_HEADERS,
@@ -58,13 +60,13 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def _calls(count: int, first: int = 0, size: int = 1) -> Iterator[bytes]:
     encoder = Encoder()
     for number in range(first, first + count):
-        stream, body = 2 * number + 1, message(*range(size))
-        yield frame(HEADERS, END_HEADERS, stream, encoder.encode(list(_FIELDS.items())))
-        yield frame(DATA, END_STREAM, stream, body)
+        number_of_stream, body = 2 * number + 1, message(*range(size))
+        yield frame(HEADERS, END_HEADERS, number_of_stream, encoder.encode(list(_FIELDS.items())))
+        yield frame(DATA, END_STREAM, number_of_stream, body)
 
 
 def _open_window(size: int, *streams: int) -> bytes:
-    return b"".join(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)) for stream in streams)
+    return b"".join(frame(WINDOW_UPDATE, 0, number, struct.pack(">I", size)) for number in streams)
 
 
 def _run(connection: Connection, loop: Loop) -> None:
@@ -94,7 +96,7 @@ def test_calls_wait_while_the_client_reads_no_responses(
     started = len(endpoints.models.accepted)
     assert 4 <= started < 10
     streams = range(1, 200, 2)
-    connection.feed(_open_window(1 << 20, 0), *(_open_window(1 << 20, stream) for stream in streams))
+    connection.feed(_open_window(1 << 20, 0), _open_window(1 << 20, *streams))
     _run(connection, loop)
     assert len(endpoints.models.accepted) == 100
     assert connection.wire.sent.count(_DONE) == 100
@@ -120,7 +122,7 @@ def test_reset_of_a_waiting_call_frees_it(loop: Loop, endpoints: Endpoints, monk
     assert len(endpoints.models.accepted) == 4
     sender = connection.protocol._sender
     assert len(sender.waiting) == 6
-    connection.feed(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in range(1, 20, 2)))
+    connection.feed(*(frame(RST_STREAM, 0, number, bytes(4)) for number in range(1, 20, 2)))
     _run(connection, loop)
     assert (len(sender.waiting), sender.unread, connection.protocol.calls) == (0, 0, {})
 
@@ -157,6 +159,115 @@ def test_control_frames_do_not_delay_another_client(loop: Loop, endpoints: Endpo
     assert flooding.wire.sent.count(frame(framing.PING, framing.ACK, 0, bytes(8))) < 5000
     _run(flooding, loop)
     assert flooding.wire.sent.count(frame(framing.PING, framing.ACK, 0, bytes(8))) == 5000
+
+
+def _stream(*messages: bytes, closed: bool = False) -> bytes:
+    fields = {**_FIELDS, ":path": STREAM}
+    body = b"".join(messages)
+    return (
+        HELLO
+        + (_CLOSED_WINDOW if closed else b"")
+        + frame(HEADERS, END_HEADERS, 1, Encoder().encode(list(fields.items())))
+        + b"".join(frame(DATA, 0, 1, body[at : at + (1 << 14)]) for at in range(0, len(body), 1 << 14))
+        + frame(DATA, END_STREAM, 1, b"")
+    )
+
+
+def _run_until(loop: Loop, holds: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if holds():
+            return
+        loop.pass_time(0)
+    raise AssertionError("the loop has nothing more to do")
+
+
+def test_stream_of_many_requests_does_not_delay_another_client(
+    loop: Loop, endpoints: Endpoints, short_turns: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TURN", -1.0)
+    flooding, other = endpoints.connect_grpc(), endpoints.connect_grpc()
+    flooding.feed(_stream(*[message(1)] * 500))
+    other.feed(HELLO + b"".join(_calls(1)))
+    assert other.wire.sent.count(_DONE) == 1
+    assert len(endpoints.models.accepted) < 250
+    _run_until(loop, lambda: _DONE in flooding.wire.sent)
+    assert len(endpoints.models.accepted) == 501
+
+
+def test_stream_begins_requests_while_there_is_room(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_MAX_PENDING", 10)
+    connection = endpoints.connect_grpc()
+    connection.feed(_stream(*[message(1)] * 100, closed=True))
+    assert 10 <= len(endpoints.models.accepted) <= 12
+    connection.feed(_open_window(1 << 20, 0, 1))
+    _run_until(loop, lambda: _DONE in connection.wire.sent)
+    assert len(endpoints.models.accepted) == 100
+
+
+def test_window_of_a_full_stream_is_not_replenished(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_MAX_PENDING", 10)
+    monkeypatch.setattr(fast_server, "_MAX_HELD", 10_000)
+    monkeypatch.setattr(http2, "_REPLENISH_AFTER", 20_000)
+    connection = endpoints.connect_grpc()
+    connection.feed(_stream(*[message(1)] * 2000, closed=True))
+    replenished = frame(WINDOW_UPDATE, 0, 1, b"")[3:9]
+    (call,) = connection.protocol.calls.values()
+    assert call.is_full
+    assert call._requests.qsize() < 60
+    assert replenished not in connection.wire.sent
+    connection.feed(_open_window(1 << 24, 0, 1))
+    _run_until(loop, lambda: _DONE in connection.wire.sent)
+    assert len(endpoints.models.accepted) == 2000
+    assert replenished in connection.wire.sent
+
+
+def _respond_often(monkeypatch: pytest.MonkeyPatch, count: int) -> list[InferRequest]:
+    """Let the model answer many times, even if the request was cancelled; returns the cancelled requests."""
+    cancelled: list[InferRequest] = []
+
+    def answer(model: Identity, request: InferRequest) -> None:
+        outputs = [Tensor(name, tensor.datatype, tensor.array) for name, tensor in request.inputs.items()]
+        for number in range(count):
+            request.answer(InferResponse(outputs, final=number == count - 1))
+
+    monkeypatch.setattr(Identity, "answer", answer)
+    monkeypatch.setattr(Identity, "cancel", lambda model, request: cancelled.append(request))
+    return cancelled
+
+
+def test_stream_with_too_many_unread_responses_ends_with_an_error(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(back_pressure, "MAX_UNREAD_OF_CALL", 100_000)
+    endpoints.models.load(_CONFIG + " model_transaction_policy { decoupled: true }")
+    cancelled = _respond_often(monkeypatch, 1000)
+    connection = endpoints.connect_grpc()
+    connection.feed(_stream(message(1), closed=True))
+    assert len(cancelled) == 1
+    connection.feed(_open_window(1 << 20, 0, 1))
+    _run_until(loop, lambda: not connection.protocol.calls)
+    assert framing.literal("grpc-status", b"14") in connection.wire.sent  # UNAVAILABLE
+    assert b"ModelStreamInfer expected a client that reads its responses" in connection.wire.sent
+
+
+def test_event_stream_with_too_many_unread_responses_ends_with_an_error(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(back_pressure, "MAX_UNREAD_OF_CALL", 100_000)
+    endpoints.models.load(_CONFIG + " model_transaction_policy { decoupled: true }")
+    cancelled = _respond_often(monkeypatch, 1000)
+    connection = endpoints.connect_http()
+    body = b'{"X":7}'
+    head = b"POST /v2/models/echo/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    connection.feed(head % len(body) + body)
+    _run_until(loop, lambda: connection.wire.sent.endswith(b"0\r\n\r\n"))
+    assert len(cancelled) == 1
+    assert connection.wire.sent.count(b"data: ") == 1
+    assert b"generate_stream expected a client that reads its responses" in connection.wire.sent
 
 
 class _Reader:

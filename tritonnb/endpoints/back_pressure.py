@@ -6,6 +6,8 @@ clients, nor fill the memory:
 - What has arrived on a connection is handled in *turns* of about a millisecond (`Turns`).
 - Requests that the client has sent ahead are started while the connection has room: see `share`.
 - If the responses that clients do not read exceed a limit, connections that read nothing are closed (`SlowReaders`).
+- A call with too many responses that its client has not read is cancelled (`UnreadResponses`). A model is not held back
+  instead, since it would be held back for its other clients, too.
 """
 
 from __future__ import annotations
@@ -16,12 +18,16 @@ import time
 from collections import deque
 from typing import Protocol
 
+from tritonnb.core.errors import TritonError, UnavailableError
+
 logger = logging.getLogger(__name__)
 
 #: Seconds for which one connection is handled without a break, and for which all of them are in a pass of the loop.
 TURN, PASS = 0.001, 0.004
 #: Bytes of responses that a client has not read, from which on no more of its requests are started.
 MAX_UNREAD = 64 << 20
+#: The same for the responses of one streaming call, and the bytes that a response takes in addition to its contents.
+MAX_UNREAD_OF_CALL, _OVERHEAD = 256 << 20, 2048
 #: Seconds between checks of the clients that do not read, and the checks without progress after which one is stalled.
 _INTERVAL, _CHECKS = 1.0, 5
 
@@ -31,6 +37,39 @@ class Waiting(Protocol):
 
     def take_turn(self) -> None:
         """Work for about `TURN` seconds."""
+
+
+class UnreadResponses:
+    """The size of the responses of one streaming call that its client has not read.
+
+    Examples
+    --------
+    >>> unread = UnreadResponses("generate_stream")
+    >>> unread.add(1000), unread.add(1 << 30)
+    (True, False)
+    >>> unread.error().message.split(":")[0]
+    'generate_stream expected a client that reads its responses, got more than 256 MiB of unread ones'
+    """
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+        self._size = 0
+
+    def add(self, size: int) -> bool:
+        """Count a response of some bytes; return whether the limit still holds."""
+        self._size += size + _OVERHEAD
+        return self._size <= MAX_UNREAD_OF_CALL
+
+    def remove(self, size: int) -> None:
+        """Count a response that was sent."""
+        self._size -= size + _OVERHEAD
+
+    def error(self) -> TritonError:
+        """Return the error for the client of a call that is cancelled."""
+        return UnavailableError(
+            f"{self._call} expected a client that reads its responses, got more than {MAX_UNREAD_OF_CALL >> 20} MiB of "
+            "unread ones: read them as they arrive, or send fewer requests"
+        )
 
 
 class Turns:
@@ -45,6 +84,17 @@ class Turns:
         self._loop = loop
         self._waiting: deque[Waiting] = deque()
         self._is_scheduled = False
+        self._end = 0.0  # of a pass
+
+    async def take(self) -> None:
+        """Wait for a turn: the task may then work for about `TURN` seconds."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self.add(_Task(self, future))
+        await future
+
+    def shorten_pass(self) -> None:
+        """Take the time of a turn from this pass: a task will use it afterwards."""
+        self._end -= TURN
 
     def add(self, connection: Waiting) -> None:
         """Let a connection take a turn in one of the next passes of the loop; it must not be added twice."""
@@ -58,15 +108,29 @@ class Turns:
 
     def _run(self) -> None:
         """Give turns for a while. Between two passes the loop handles what has arrived on other connections."""
-        end = time.monotonic() + PASS
+        self._end = time.monotonic() + PASS
         try:
             for _ in range(len(self._waiting)):  # those that are added meanwhile come in the next pass
                 self._waiting.popleft().take_turn()
-                if time.monotonic() > end:
+                if time.monotonic() > self._end:
                     break
         finally:
             self._is_scheduled = False
             self._schedule()
+
+
+class _Task:
+    """A task that waits for its turn."""
+
+    def __init__(self, turns: Turns, future: asyncio.Future[None]) -> None:
+        self._turns = turns
+        self._future = future
+
+    def take_turn(self) -> None:
+        """Let the task go on."""
+        if not self._future.done():
+            self._future.set_result(None)
+            self._turns.shorten_pass()
 
 
 def share(total: int, connections: int, least: int, most: int) -> int:

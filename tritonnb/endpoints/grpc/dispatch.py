@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.back_pressure import Turns
 from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -36,6 +37,7 @@ class RpcDispatcher:
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
         self._streams: set[InferStream] = set()
+        self._turns: Turns | None = None  # of the streams
 
     @property
     def needs_metadata(self) -> bool:
@@ -121,7 +123,10 @@ class RpcDispatcher:
         self._restrictions.check(STREAM_INFER, metadata)
         headers = self._forwarded_headers(metadata)
         submit = partial(Inference.submit, self._engine, streaming=True, metadata=metadata, headers=headers)
-        stream = InferStream(_requests(messages), submit, metadata.get(_END_STREAM_ON_ERROR) == "true")
+        if self._turns is None:
+            self._turns = Turns(asyncio.get_running_loop())
+        ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
+        stream = InferStream(_requests(messages), submit, ends_on_error, self._turns)
         self._streams.add(stream)
         try:
             async with aclosing(stream.responses()) as responses:

@@ -3,12 +3,15 @@
 Responses of models that are not decoupled are sent in the order of the requests; those of decoupled models are sent as
 they arrive. An error concerns its request only, unless the client has set the metadata ``triton_grpc_error``: then it
 ends the stream.
+
+Requests are begun in turns, and while there is room for them. A stream whose responses are not read ends with an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TypeAlias
@@ -17,10 +20,13 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.back_pressure import TURN, Turns, UnreadResponses
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.request_rules import as_triton_error, log_failed
 
 _FINAL = "triton_final_response"
+#: The number of requests that have no complete response yet, and of responses that are not sent.
+_MAX_PENDING = 4096
 #: A response, or the error that ends the stream.
 _Message: TypeAlias = pb.ModelStreamInferResponse | TritonError
 
@@ -35,6 +41,8 @@ class InferStream:
         ``submit(request, on_response)`` is `Inference.submit` for a request of the stream.
     ends_on_error : bool
         Whether the first error of a model ends the stream.
+    turns : Turns
+        Of the endpoint.
     """
 
     def __init__(
@@ -42,10 +50,15 @@ class InferStream:
         requests: AsyncIterator[pb.ModelInferRequest],
         submit: Callable[[pb.ModelInferRequest, OnResponse], Inference],
         ends_on_error: bool,
+        turns: Turns,
     ) -> None:
         self._requests = requests
         self._submit = submit
         self._ends_on_error = ends_on_error
+        self._turns = turns
+        self._unread = UnreadResponses("ModelStreamInfer")
+        self._is_over = False  # too many responses are unread
+        self._has_room = asyncio.Event()
         self._outgoing: asyncio.Queue[_Message | None] = asyncio.Queue()
         # The requests whose responses keep their order, by number; the value is the message, None until it arrives.
         self._in_order: OrderedDict[int, _Message | None] = OrderedDict()
@@ -67,6 +80,8 @@ class InferStream:
             while (message := await self._outgoing.get()) is not None:
                 if isinstance(message, TritonError):
                     raise message.fresh()
+                self._unread.remove(message.ByteSize())
+                self._update_room()
                 yield message
         finally:
             reading.cancel()
@@ -80,11 +95,42 @@ class InferStream:
 
     async def _read(self) -> None:
         try:
+            end = 0.0
             async for request in self._requests:
                 self._begin(request)
+                if self._is_over:
+                    return
+                if self._pending >= _MAX_PENDING:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+                if time.monotonic() > end:
+                    await self._turns.take()
+                    end = time.monotonic() + TURN
         finally:
             self._all_read = True
             self._end_if_done()
+
+    @property
+    def _pending(self) -> int:
+        return max(len(self._unanswered), len(self._in_order)) + self._outgoing.qsize()
+
+    def _update_room(self) -> None:
+        if self._pending < _MAX_PENDING:
+            self._has_room.set()
+
+    def _put(self, message: _Message | None) -> None:
+        """Pass on a message, unless the client leaves too many unread."""
+        if self._is_over:
+            return
+        if message is None or isinstance(message, TritonError) or self._unread.add(message.ByteSize()):
+            self._outgoing.put_nowait(message)
+            return
+        self._is_over = True
+        while not self._outgoing.empty():
+            self._outgoing.get_nowait()
+        self._outgoing.put_nowait(self._unread.error())
+        for inference in list(self._unanswered):
+            inference.cancel()
 
     def _begin(self, request: pb.ModelInferRequest) -> None:
         number = next(self._numbers)
@@ -116,7 +162,7 @@ class InferStream:
         else:
             self._in_order.pop(number, None)
             if message is not None:
-                self._outgoing.put_nowait(message)
+                self._put(message)
             self._end_if_done()
         inference.sent(response.final)
 
@@ -143,16 +189,17 @@ class InferStream:
     def _send_in_order(self, number: int, message: _Message | None) -> None:
         self._in_order[number] = message
         while next(iter(self._in_order.values()), None) is not None:
-            self._outgoing.put_nowait(self._in_order.popitem(last=False)[1])
+            self._put(self._in_order.popitem(last=False)[1])
         self._end_if_done()
 
     def _end_if_done(self) -> None:
+        self._update_room()
         if self._unanswered or self._in_order:
             return
         if self._all_read:
-            self._outgoing.put_nowait(None)
+            self._put(None)
         elif self._stopping:
-            self._outgoing.put_nowait(UnavailableError("Server is stopping"))
+            self._put(UnavailableError("Server is stopping"))
 
 
 def _identify(response: pb.ModelInferResponse, request: pb.ModelInferRequest) -> None:

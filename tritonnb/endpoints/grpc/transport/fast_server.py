@@ -42,6 +42,10 @@ _PRINTABLE = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("%"))
 _NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
 
 
+#: Bytes of messages that a stream holds, and those that a message takes in addition to its contents.
+_MAX_HELD, _MESSAGE_OVERHEAD = 1 << 24, 256
+
+
 class Http2Server:
     """A transport for the RPCs of an endpoint.
 
@@ -96,6 +100,7 @@ class _Call:
     """One RPC; this class handles those with one request and one response."""
 
     _streaming = _compresses = False
+    is_full = False
 
     def __init__(
         self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, name: str
@@ -138,6 +143,9 @@ class _Call:
         if self._over:
             return
         buffer = self._buffer
+        if self.is_full:
+            buffer += chunk
+            return
         if not buffer:
             buffer += chunk[self._receive_messages(chunk) :]
             return
@@ -153,7 +161,7 @@ class _Call:
     def _receive_messages(self, data: bytes | bytearray | memoryview) -> int:
         """Handle the messages that are complete, and return their size in bytes."""
         at = 0
-        while len(data) - at >= 5 and not self._over:
+        while len(data) - at >= 5 and not (self._over or self.is_full):
             compressed, length = _PREFIX.unpack_from(data, at)
             if length > LARGEST_MESSAGE:
                 self._abort(RESOURCE_EXHAUSTED, "received message larger than max")
@@ -307,6 +315,8 @@ class _StreamInfer(_Infer):
     _streaming = True
     _requests: asyncio.Queue[Serialized | None]
     _drained: asyncio.Event
+    _held = 0  # bytes of the messages that are not taken yet
+    _has_ended = False  # whether the client has ended its side of the stream
 
     def headers_received(self) -> None:
         """Called when the headers have arrived."""
@@ -318,10 +328,14 @@ class _StreamInfer(_Infer):
 
     def _run(self, message: Serialized) -> None:
         self._requests.put_nowait(message)
+        self._held += len(message) + _MESSAGE_OVERHEAD
+        self.is_full = self._held > _MAX_HELD
 
     def body_received(self) -> None:
         """Called when the client has ended its side of the stream."""
-        self._requests.put_nowait(None)
+        self._has_ended = True
+        if not self.is_full:
+            self._requests.put_nowait(None)
 
     def drained(self) -> None:
         """Called when everything that waited for the window has been sent."""
@@ -329,7 +343,20 @@ class _StreamInfer(_Infer):
 
     async def _messages_received(self) -> AsyncIterator[Serialized]:
         while (message := await self._requests.get()) is not None:
+            self._held -= len(message) + _MESSAGE_OVERHEAD
+            if self.is_full and self._held <= _MAX_HELD // 2:
+                self._fill_up()
             yield message
+
+    def _fill_up(self) -> None:
+        """Take more messages, now that there is room."""
+        self.is_full = False
+        del self._buffer[: self._receive_messages(self._buffer)]
+        if self.is_full or self._over:
+            return
+        self._connection.replenish(self)
+        if self._has_ended:
+            self._requests.put_nowait(None)
 
     async def _run_stream(self) -> None:
         try:

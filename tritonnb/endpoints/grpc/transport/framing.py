@@ -59,6 +59,8 @@ class Call(Protocol):
         Bytes since the stream's window was last replenished.
     half_closed : bool
         Whether the client has ended its side of the stream.
+    is_full : bool
+        Whether it has enough messages; its window is not replenished meanwhile.
     """
 
     stream: int
@@ -67,6 +69,7 @@ class Call(Protocol):
     trailers: bytes | None
     received: int
     half_closed: bool
+    is_full: bool
 
     def headers_received(self) -> None:
         """Called when the headers have arrived."""

@@ -62,6 +62,8 @@ from tritonnb.endpoints.grpc.transport.framing import (
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: The largest frame that we accept, and the number of bytes read before a window is replenished.
 _FRAME_LIMIT, _REPLENISH_AFTER = 1 << 20, 1 << 24
+#: Bytes that a client may send on a stream, and on the connection, while a streaming call is full.
+_STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 26, 1 << 28
 #: The limits of a header block: bytes, and CONTINUATION frames.
 _MAX_HEADER_BYTES, _MAX_CONTINUATIONS = 1 << 16, 64
 #: The limits of calls in progress on one connection, and of those that are started: of all connections of an endpoint
@@ -133,9 +135,9 @@ class Http2Connection:
         self.send = self._sender.send
         self._connections.add(self)
         settings = struct.pack(
-            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MAX_CALLS, INITIAL_WINDOW, LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
+            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MAX_CALLS, INITIAL_WINDOW, _STREAM_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
         )
-        opened = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
+        opened = struct.pack(">I", _CONNECTION_WINDOW - DEFAULT_WINDOW)
         self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
         self._handshake = asyncio.get_running_loop().call_later(_HANDSHAKE, self._transport.abort)
 
@@ -301,27 +303,36 @@ class Http2Connection:
         if not stream:
             raise ProtocolViolationError(PROTOCOL_ERROR)
         self._received += len(payload)
-        if self._received > _REPLENISH_AFTER:
-            self._open_window(0, self._received)
-            self._received = 0
         call = self.calls.get(stream)
         if call is None:
             if stream > self._last_stream:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
+            self._replenish_connection()
             return
         if call.half_closed:
             self._end(call, STREAM_CLOSED)
             return
         call.received += len(payload)
-        if call.received > _REPLENISH_AFTER:
-            self._open_window(stream, call.received)
-            call.received = 0
+        if not call.is_full:
+            self.replenish(call)
         if flags & PADDED:
             payload = unpadded(bytes(payload))
         if payload:
             call.data(payload)
         if flags & END_STREAM:
             self._half_close(call)
+
+    def replenish(self, call: Call) -> None:
+        """Let the client send more to a call that has room, and on the connection."""
+        if call.received > _REPLENISH_AFTER:
+            self._open_window(call.stream, call.received)
+            call.received = 0
+        self._replenish_connection()
+
+    def _replenish_connection(self) -> None:
+        if self._received > _REPLENISH_AFTER:
+            self._open_window(0, self._received)
+            self._received = 0
 
     def _on_headers(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream % 2:

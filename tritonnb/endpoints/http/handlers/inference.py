@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, discard_response
+from tritonnb.endpoints.back_pressure import UnreadResponses
 from tritonnb.endpoints.http.handlers.metadata import Handler
+from tritonnb.endpoints.tensors import contents
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
 
@@ -32,6 +34,8 @@ class PendingRequests:
         self.requests = make(self._on_response)
         self._indexes = {request: index for index, request in enumerate(self.requests)}
         self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
+        self._unread = UnreadResponses("generate_stream")
+        self._is_over = False  # too many responses are unread
         #: The requests that the handler still waits for.
         self._awaited = set(range(len(self.requests)))
 
@@ -73,6 +77,7 @@ class PendingRequests:
         """Yield each response with the index of its request, until all requests are complete or abandoned."""
         while self._awaited:
             index, response = await self._responses.get()
+            self._unread.remove(_size(response))
             if index in self._awaited:
                 if response.final:
                     self._awaited.discard(index)
@@ -97,8 +102,24 @@ class PendingRequests:
         if response.final:
             del self._indexes[request]
             request.respond = discard_response  # breaks the reference cycle
-        if index in self._awaited:  # else nobody would take it, and a model may go on after it was cancelled
+        if index not in self._awaited or self._is_over:  # a model may go on after it was cancelled
+            return
+        if self._unread.add(_size(response)):
             self._responses.put_nowait((index, response))
+            return
+        self._is_over = True
+        while not self._responses.empty():
+            self._responses.get_nowait()
+        for awaited in self._awaited:
+            self._responses.put_nowait((awaited, InferResponse(error=self._unread.error())))
+        self.cancel()
+
+
+def _size(response: InferResponse) -> int:
+    """Return about how many bytes the outputs of a response take."""
+    return sum(
+        len(contents(tensor)) if tensor.datatype.variable_size else tensor.array.nbytes for tensor in response.outputs
+    )
 
 
 class InferenceHandler(Handler):
