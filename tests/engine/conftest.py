@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
-from tests.engine.gated import Gate, GatedBackend, gated_config
+from tests.engine.gated import CheckedBackend, Checkpoints, Gate, GatedBackend, gated_config
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -18,6 +19,8 @@ from tritonnb.engine.engine import Engine
 from tritonnb.engine.execution.loop import BackgroundLoop
 from tritonnb.engine.options import EngineOptions
 from tritonnb.engine.repository.directories import ModelSource
+
+T = TypeVar("T")
 
 
 class Answer(Future[InferResponse]):
@@ -29,15 +32,24 @@ class Answer(Future[InferResponse]):
 class Driver:
     """An engine, driven from outside its loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.background = BackgroundLoop()
-        self.engine = Engine(EngineOptions())
+        self.engine = Engine(EngineOptions(**options))
         self.background.run(self.engine.start())
 
     def serve(self, gate: Gate, extra: str = "dynamic_batching { }", name: str = "m", **config: int) -> None:
         """Load a gated model."""
         source = ModelSource(name, Path(), gated_config(name, extra, **config), (1,), GatedBackend(gate))
         self.background.run(self.engine.load_source(source))
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to run a coroutine on the loop; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.background.loop)
+
+    def begin_load(self, checkpoints: Checkpoints, extra: str = "", name: str = "m", **config: int) -> Future[None]:
+        """Begin to load a model whose backend stops at the checkpoints."""
+        source = ModelSource(name, Path(), gated_config(name, extra, **config), (1,), CheckedBackend(checkpoints))
+        return self.start(self.engine.load_source(source))
 
     def send(self, *rows: int, model: str = "m", **options: Any) -> Answer:
         """Submit a request of some rows; the future is its final response."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
+from collections import Counter
+from collections.abc import Mapping
 from queue import SimpleQueue
 
 from google.protobuf import text_format
@@ -96,6 +100,113 @@ class GatedBackend(Backend):
 
     def create_model(self, context: ModelContext) -> BackendModel:
         return GatedModel(context, self._gate)
+
+
+class Checkpoints:
+    """The steps of a backend's life cycle, each of which passes, waits for the test, or raises.
+
+    The steps are ``complete``, ``model``, ``instance``, ``finalize instance`` and ``finalize model``.
+
+    Parameters
+    ----------
+    actions : mapping of str to ("wait" or type of BaseException)
+        The steps that do not just pass.
+
+    Attributes
+    ----------
+    initialized, finalized : Counter
+        How many models and instances were.
+    alive : weakref.WeakSet
+        The models and instances in memory.
+    """
+
+    def __init__(self, actions: Mapping[str, str | type[BaseException]] | None = None) -> None:
+        self.actions = dict(actions or {})
+        self.initialized: Counter[str] = Counter()
+        self.finalized: Counter[str] = Counter()
+        self.alive: weakref.WeakSet[object] = weakref.WeakSet()
+        self._opened = threading.Event()
+        self._reached: SimpleQueue[str] = SimpleQueue()
+
+    def reach(self, step: str) -> None:
+        """Do what is to be done at a step; called by the backend."""
+        action = self.actions.get(step)
+        if action is None:
+            return
+        self._reached.put(step)
+        if isinstance(action, type):
+            raise action("broken")
+        assert self._opened.wait(30)
+
+    def wait_reached(self) -> str:
+        """Wait until the backend has reached a step that does not just pass; the step."""
+        return self._reached.get(timeout=30)
+
+    def open(self) -> None:
+        """From now on let every step pass."""
+        self.actions.clear()
+        self._opened.set()
+
+    def assert_nothing_left(self) -> None:
+        """Every model and instance that was initialised ends and is freed."""
+        deadline = time.monotonic() + 10
+        while (self.initialized != self.finalized or len(self.alive)) and time.monotonic() < deadline:
+            gc.collect()  # until the last thread has let go
+        assert self.initialized == self.finalized
+        assert list(self.alive) == []
+
+
+class CheckedInstance(BackendModelInstance):
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+        checkpoints.alive.add(self)
+
+    def initialize(self) -> None:
+        self._checkpoints.reach("instance")
+        self._checkpoints.initialized["instance"] += 1
+
+    def execute(self, execution: Execution) -> None:
+        for index, request in enumerate(execution.requests):
+            x = request.inputs["X"]
+            execution.respond(index, [Tensor("Y", x.datatype, x.array)])
+
+    def finalize(self) -> None:
+        self._checkpoints.finalized["instance"] += 1
+        self._checkpoints.reach("finalize instance")
+
+
+class CheckedModel(BackendModel):
+    def __init__(self, context: ModelContext, checkpoints: Checkpoints) -> None:
+        super().__init__(context)
+        self._checkpoints = checkpoints
+        checkpoints.alive.add(self)
+
+    def initialize(self) -> None:
+        self._checkpoints.reach("model")
+        self._checkpoints.initialized["model"] += 1
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        return CheckedInstance(self._checkpoints)
+
+    def finalize(self) -> None:
+        self._checkpoints.finalized["model"] += 1
+        self._checkpoints.reach("finalize model")
+
+
+class CheckedBackend(Backend):
+    """A backend whose steps are those of its `Checkpoints`."""
+
+    name = "gated"
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
+        self._checkpoints.reach("complete")
+        return None
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        return CheckedModel(context, self._checkpoints)
 
 
 def gated_config(name: str = "m", extra: str = "dynamic_batching { }", max_batch_size: int = 8) -> pb.ModelConfig:

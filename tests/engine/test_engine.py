@@ -222,7 +222,7 @@ def test_unloaded_model_completes_accepted_requests_and_refuses_others(driver: D
     driver.background.run(driver.engine.unload("m"))
     with pytest.raises(NotFoundError, match="'m' has no available versions"):
         driver.send(3)
-    assert driver.background.call(driver.engine.index)[0]["state"] == "UNLOADING"
+    assert driver.background.run(driver.engine.index())[0]["state"] == "UNLOADING"
     gate.open()
     assert [outputs(answer) for answer in accepted] == [[1], [2]]
 

@@ -131,7 +131,7 @@ def test_first_batch_shows_whether_a_model_is_quick() -> None:
         await driver.instance.start()
         for _ in range(3):
             await driver.run()
-        await driver.instance.stop()
+        await asyncio.to_thread(driver.instance.end)
         return driver.backend_instance.on_loop
 
     assert asyncio.run(main()) == [False, True, True]
@@ -158,7 +158,7 @@ def test_slow_batch_suspends_execution_on_the_event_loop_in_proportion(
         monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", ALWAYS)
         await driver.run()
         await driver.run()
-        await driver.instance.stop()
+        await asyncio.to_thread(driver.instance.end)
         return driver.backend_instance.on_loop[1:]
 
     assert asyncio.run(main()) == on_loop
@@ -171,7 +171,7 @@ def test_instance_that_is_lost_on_the_event_loop_recovers_on_its_own_thread() ->
         await driver.run()
         driver.backend_instance.lost = True
         error = await driver.run()
-        await driver.instance.stop()
+        await asyncio.to_thread(driver.instance.end)
         return error, driver.backend_instance
 
     error, backend_instance = asyncio.run(main())

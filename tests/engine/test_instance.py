@@ -76,7 +76,7 @@ def test_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
         contents = await answered
         held = contents() is not None
         loop.go_on.set()
-        await instance.stop()
+        await asyncio.to_thread(instance.end)
         assert not held
 
     asyncio.run(main())
@@ -104,7 +104,7 @@ def test_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCaptu
         for place in ("here", "here", "there", "here", "there"):
             instance.execute(batch(place=place))
         answers = [str(await finished.get()) for _ in range(5)]
-        await instance.stop()
+        await asyncio.to_thread(instance.end)
         return answers
 
     answers = asyncio.run(main())

@@ -89,7 +89,7 @@ def test_reloading_under_load_loses_no_request_and_frees_old_models(driver: Driv
         thread.join()
     assert wrong == []
     driver.background.run(driver.engine.unload("m"))
-    while driver.background.call(driver.engine.index)[0]["state"] != "UNAVAILABLE":
+    while driver.background.run(driver.engine.index())[0]["state"] != "UNAVAILABLE":
         pass
     while any(type(item) is ServedModel and item.name == "m" for item in gc.get_objects()):
         gc.collect()  # until the last thread has let go
@@ -168,7 +168,7 @@ class Lifecycle(RuleBasedStateMachine):
         ready = {served.name for served in self.driver.background.call(self.driver.engine.models)}
         serves = self.serving is not None
         assert ready == {name for name, is_there in (("m", serves), ("e", serves and self.ensemble)) if is_there}
-        index = self.driver.background.call(self.driver.engine.index, True)
+        index = self.driver.background.run(self.driver.engine.index(True))
         assert {entry["name"] for entry in index} == ready
 
     def teardown(self) -> None:

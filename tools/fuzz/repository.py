@@ -102,7 +102,7 @@ def _load(directories: ModelDirectories, name: str, body: bytes) -> None:
         }
         if override is not None:
             check_override(name, str(override))
-        directories.fingerprint(name)
+        directories.look_up(name)
         source = directories.read(name, None if override is None else str(override), files)
         config = with_instance_groups(source.config, gpus=(), default_instance_count=lambda kind: 1)
         config = finalize_config(config, source.directory)

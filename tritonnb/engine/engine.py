@@ -9,8 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.errors import (
+    InternalError,
+    InvalidArgumentError,
+    TritonError,
+    UnavailableError,
+    UnsupportedError,
+    strip_traceback,
+)
 from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
@@ -112,18 +120,18 @@ class Engine:
         """
         self._calls.loop = asyncio.get_running_loop()
         try:
-            require_directories(self.options.model_repositories)
+            await run_in_thread(partial(require_directories, self.options.model_repositories))
         except InvalidArgumentError as error:
             if self.options.exit_on_error is not False:
                 raise
             logger.error("error: creating server: %s - %s", error.status.label, error.message)
             return
         load_all = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
-        names = sorted(self._repository.directories.counts()) if load_all else list(self.options.load_models)
+        names = sorted(await self._repository.names_on_disk()) if load_all else list(self.options.load_models)
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, TritonError):
-                self.load_errors[name] = outcome
+                self.load_errors[name] = strip_traceback(outcome)  # its frames refer to the model
             elif isinstance(outcome, BaseException):
                 raise outcome
         logger.info(LogTable(("Model", "Version", "Status"), self.table.statuses()))
@@ -156,15 +164,20 @@ class Engine:
                 return await closing
             reason += f" after {self.options.exit_timeout:g} s (exit_timeout)"
             raise ExitTimeoutError(
-                f"{reason} while it waited for {self.table.unfinished()}: the results of running executions are lost"
+                f"{reason} while it waited for {self._repository.unfinished()}: the results of running executions are "
+                "lost"
             )
         finally:
-            # Before the task is cancelled, which forgets the versions that it closes; also if this one is cancelled.
-            self.table.abandon(reason)
+            # Before the task is cancelled, which forgets the versions that it closes; and even if this task is cancelled.
+            self._repository.abandon(reason)
             closing.cancel()
             self.tracer.close()
             if self.tracer.spans is not None:
                 await run_in_thread(self.tracer.spans.close)
+
+    def unfinished(self) -> str:
+        """Describe the models that `stop` waits for; empty if there are none."""
+        return self._repository.unfinished()
 
     # --- queries ------------------------------------------------------------------------------
 
@@ -234,10 +247,12 @@ class Engine:
         chosen = versions if version == -1 else [version]
         return {"model_stats": [self.model(name, number).statistics.to_dict() for number in chosen]}
 
-    def index(self, ready_only: bool = False) -> list[IndexEntry]:
+    async def index(self, ready_only: bool = False) -> list[IndexEntry]:
         """Return the repository index."""
         self._refuse_when_stopping()
-        return self.table.index(self._repository.directories.counts(), ready_only)
+        on_disk = await self._repository.names_on_disk()
+        self._refuse_when_stopping()
+        return self.table.index(on_disk, ready_only)
 
     # --- model control ------------------------------------------------------------------------
 

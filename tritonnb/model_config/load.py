@@ -11,16 +11,20 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Problem, Status, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import check_batch_strategy, fill_in_backend
 from tritonnb.model_config.diagnose import problem_context, read_text
 from tritonnb.model_config.json_config import parse_json
-from tritonnb.model_config.model_files import check_labels
+from tritonnb.model_config.model_files import read_labels
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import ConfigSyntaxError
 from tritonnb.model_config.validate import check_tensors, validate
+
+#: A configuration instead of that of a file: JSON, as in a load request, or a message.
+Override: TypeAlias = str | pb.ModelConfig
 
 _METRIC_TAG = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)?")
 
@@ -97,7 +101,7 @@ def load_config(
     directory: Path,
     name: str,
     *,
-    override: str | None = None,
+    override: Override | None = None,
     custom_name: str | None = None,
     auto_complete: bool = True,
 ) -> LoadedConfig:
@@ -109,8 +113,8 @@ def load_config(
         The model's directory.
     name : str
         The model's name, that of its directory.
-    override : str, optional
-        Configuration as JSON that replaces the file.
+    override : str or inference.ModelConfig, optional
+        Configuration that replaces the file; a string is JSON.
     custom_name : str, optional
         ``--model-config-name``: read *configs/<custom_name>.pbtxt* if it exists.
     auto_complete : bool, optional
@@ -123,7 +127,7 @@ def load_config(
     """
     try:
         text = None if override is not None else _file_text(config_path(directory, custom_name), auto_complete)
-        written = parse_json(override) if override is not None else read_text(text or "").config
+        written = read_override(override) if override is not None else read_text(text or "").config
         with problem_context(written, text):
             config = _complete(written, directory, name)
             if not auto_complete:
@@ -133,6 +137,17 @@ def load_config(
     except TritonError as error:
         raise ConfigError(name, error.message, hint=error.hint, problems=error.problems) from error
     return LoadedConfig(config, override is not None or text is not None, text)
+
+
+def read_override(override: Override) -> pb.ModelConfig:
+    """Return a configuration as written, which the caller may change.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is JSON, and invalid.
+    """
+    return parse_json(override) if isinstance(override, str) else copy.deepcopy(override)
 
 
 def _complete(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelConfig:
@@ -174,7 +189,7 @@ def finalize_config(config: pb.ModelConfig, directory: Path) -> pb.ModelConfig:
     normalize(result)
     validate(result)
     check_tensors(result)
-    check_labels(result, directory)
+    read_labels(result, directory)
     _check_metric_tags(result)
     check_batch_strategy(result, directory)
     return result

@@ -75,17 +75,19 @@ def select_versions(config: pb.ModelConfig, present: Sequence[int]) -> list[int]
     return ordered
 
 
-def check_labels(config: pb.ModelConfig, directory: Path) -> None:
-    """Check that every label file can be read.
+def read_labels(config: pb.ModelConfig, directory: Path) -> dict[str, list[str]]:
+    """Return the lines of the label file of every output that has one.
 
     Raises
     ------
     InternalError
-        If one cannot.
+        If a file cannot be read.
     """
-    for output in config.output:
-        if output.label_filename:
-            _read(directory, output.label_filename)
+    return {
+        output.name: _read(directory, output.label_filename).decode("utf-8", "replace").splitlines()
+        for output in config.output
+        if output.label_filename
+    }
 
 
 def model_file(directory: Path, name: str) -> Path:

@@ -126,7 +126,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._handle: Model | None = model
         path: Path | None = None  # of its config.pbtxt, which need not exist, if it is from a repository of this server
         if isinstance(model, ModelHandle):
-            path = model.server.call(model.server.engine.reconfiguration.config_path, model.name)
+            path = model.server.run(model.server.engine.reconfiguration.config_path(model.name))
         self._served = ServedConfig(model, path)
         self._not_saved: str | None = None
         self._error = ""  # of the last action that failed

@@ -104,7 +104,7 @@ class TritonMagics(Magics):
         diagnosis = diagnose(cell, model.check_config)
         for problem in diagnosis.problems:
             raise UsageError(_excerpt(cell, problem))
-        file = server.call(server.engine.reconfiguration.config_path, options.model) if options.save else None
+        file = server.run(server.engine.reconfiguration.config_path(options.model)) if options.save else None
         if options.save and file is None:
             raise UsageError(f"model '{options.model}': --save expected a model from a model repository")
         config = model.config

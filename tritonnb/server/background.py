@@ -167,7 +167,7 @@ class BackgroundServer:
         return self._background.run(coroutine)
 
     def _loading_text(self) -> str:
-        loading = [model["name"] for model in self.call(self.engine.index) if model.get("state") == "LOADING"]
+        loading = self.call(self.engine.table.loading)
         served = f"; the models that are ready are served at {self.url}" if self.url else ""
         return f"still loading: {', '.join(loading)}{served}" if loading else ""
 
@@ -318,7 +318,7 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
 
 
 def _unfinished_text(background: BackgroundLoop, engine: Engine) -> str:
-    unfinished = background.call(engine.table.unfinished)
+    unfinished = background.call(engine.unfinished)
     timeout = engine.options.exit_timeout
     return unfinished and f"stop() waits for {unfinished}, at most {timeout:g} s (exit_timeout)"
 

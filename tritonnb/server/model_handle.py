@@ -352,7 +352,8 @@ class ConfigHandle(EditableConfig):
         return outcome
 
     def _running(self) -> pb.ModelConfig:
-        return copy.deepcopy(self._server.call(self._server.engine.reconfiguration.config, self._name))
+        running: pb.ModelConfig = self._server.run(self._server.engine.reconfiguration.config(self._name))
+        return copy.deepcopy(running)
 
 
 async def _raise(error: TritonError) -> Outputs:

@@ -335,7 +335,7 @@ class Server(NamedModels, BackgroundServer):
         list of dict
             ``name`` of each model; ``version``, ``state``, and ``reason`` (of a failure) where there is one.
         """
-        return self.call(self.engine.index)
+        return self.run(self.engine.index())
 
     def _served_versions(self, name: str) -> str:
         """Return the ready versions of a model, as the end of an error message; empty if there are none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
@@ -63,7 +64,7 @@ class IsolatedBackend(Backend):
     def _run(self, context: ModelContext, header: list[Any]) -> list[Any]:
         assert self._child is not None
         try:
-            return self._child.run(header).header
+            return self._child.start(header).header
         except ProcessEndedError:
             end = self._child.describe_end()
             self.finalize()
@@ -82,13 +83,20 @@ class IsolatedModel(BackendModel):
         super().__init__(context)
         self._location = location
         self._child = child
+        self._lock = threading.Lock()
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance; its process starts when it is initialised."""
-        child, self._child = self._child, None
-        return IsolatedInstance(self._location, self.context, spec, child)
+        return IsolatedInstance(self._location, self.context, spec, self._take_child)
+
+    def _take_child(self) -> ChildProcess | None:
+        """Return the child that is there already; it belongs to the first instance that is initialised."""
+        with self._lock:  # instances start at the same time
+            child, self._child = self._child, None
+        return child
 
     def finalize(self) -> None:
         """End the child that no instance has taken."""
-        if self._child is not None:
-            self._child.close()
+        child = self._take_child()
+        if child is not None:
+            child.close()

@@ -78,14 +78,18 @@ class IsolatedInstance(BackendModelInstance):
     location : BackendLocation
     context : ModelContext
     spec : InstanceSpec
-    child : ChildProcess or None
-        One in which the backend has been opened.
+    take_child : callable
+        Returns a child in which the backend has been opened, or None.
     """
 
     def __init__(
-        self, location: BackendLocation, context: ModelContext, spec: InstanceSpec, child: ChildProcess | None
+        self,
+        location: BackendLocation,
+        context: ModelContext,
+        spec: InstanceSpec,
+        take_child: Callable[[], ChildProcess | None],
     ) -> None:
-        self._opened = child
+        self._take_child = take_child
         self._location = location
         self._context = context
         self._spec = spec
@@ -110,15 +114,15 @@ class IsolatedInstance(BackendModelInstance):
         TritonError
             If that fails; the process has ended.
         """
-        opened, self._opened = self._opened, None
+        opened = self._take_child()
         child = opened or ChildProcess(self._spec.name, self._context.server)
         try:
             if opened is None:
-                child.run(open_command(self._location, self._context))
+                child.start(open_command(self._location, self._context))
             child.model_calls.name = self._spec.name
             spec = dataclasses.astuple(dataclasses.replace(self._spec, resources=()))  # backends do not read them
             command = context_command("initialize", self._context, spec)
-            _, self.error_responses_fail, self._has_check, usage = child.run(command).header
+            _, self.error_responses_fail, self._has_check, usage = child.start(command).header
         except ProcessEndedError:
             hint = f"its process ended while it was initialised: {child.describe_end()}"
             child.close()

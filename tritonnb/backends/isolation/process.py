@@ -35,6 +35,10 @@ _CURRENT_FRAME = re.compile(
 )
 
 
+#: The processes in which a backend or an instance is being created.
+_starting: set[ChildProcess] = set()
+
+
 class ProcessEndedError(Exception):
     """The process ended, or was ended, before a command had returned.
 
@@ -93,8 +97,17 @@ class ChildProcess:
         self.ended: Callable[[], None] | None = None
         self.has_ended = False
         self.model_calls = ChildCalls(name, server, self._calls)
+        self._server = server
         self._reader = threading.Thread(target=self._read, name=f"tritonnb calls of {name}", daemon=True)
         self._reader.start()
+
+    def start(self, header: Header) -> Message:
+        """Run a command that creates a part of the model: the same as `run`, but `end_starting` ends the process."""
+        _starting.add(self)
+        try:
+            return self.run(header)
+        finally:
+            _starting.discard(self)
 
     def run(
         self,
@@ -137,8 +150,7 @@ class ChildProcess:
                     raise decode_error(message.header[1])
                 self.model_calls.handle(message)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self.kill()
             raise ProcessEndedError(f"The execution took longer than {TIMEOUT}, {timeout_s:g} s.") from None
         except ConnectionError:
             pass
@@ -171,6 +183,15 @@ class ChildProcess:
             os.close(descriptor)
         self._work.close()
         self.model_calls.close()
+
+    def kill(self) -> None:
+        """End the process at once; a command that it runs raises `ProcessEndedError`."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def is_of(self, server: ServerCalls) -> bool:
+        """Return whether a server has started the process."""
+        return self._server is server
 
     def _end(self, timeout: float) -> int:
         try:
@@ -225,6 +246,13 @@ class ChildProcess:
         while (message := self._calls.buffered()) is not None:
             self.model_calls.handle(message)
         return is_open
+
+
+def end_starting(server: ServerCalls) -> None:
+    """End the processes of a server in which a model is being created, which may take long; called on any thread."""
+    for child in list(_starting):
+        if child.is_of(server):
+            child.kill()
 
 
 def _poller_of(*descriptors: int) -> select.poll:

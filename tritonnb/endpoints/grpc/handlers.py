@@ -65,7 +65,7 @@ class RpcHandlers:
     async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> Json:
         """Return every model and its state."""
         refuse_repository(request.repository_name)
-        return {"models": self._engine.index(request.ready)}
+        return {"models": await self._engine.index(request.ready)}
 
     async def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> None:
         """Load or reload a model."""

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -104,7 +105,6 @@ class Instance:
         self._work: SimpleQueue[Execution | InstanceLostError | None] = SimpleQueue()
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
-        self._ended: asyncio.Future[None] = loop.create_future()
         self._alone: asyncio.Future[TritonError | None] | None = None  # during `execute_alone`
         self._ready_check: asyncio.Task[None] | None = None  # one at a time, which concurrent callers share
         self._failures = FailureLog(spec.name, logger)
@@ -119,7 +119,11 @@ class Instance:
             The exception that ``initialize`` raised; the thread has then ended.
         """
         self._worker.start()
-        await self._started
+        try:
+            await self._started
+        except asyncio.CancelledError:  # the event loop ends; the thread finalizes the instance by itself
+            self._work.put(None)
+            raise
         self._may_run_inline = self._may_run_inline and self.backend_instance.thread_agnostic
 
     def execute(self, execution: Execution) -> None:
@@ -133,7 +137,7 @@ class Instance:
         else:
             self._pass_to_thread(execution)
 
-    def _pass_to_thread(self, work: Execution | InstanceLostError | None) -> None:
+    def _pass_to_thread(self, work: Execution | InstanceLostError) -> None:
         """Pass work to the thread once the event loop has read from the sockets what is there.
 
         The thread needs the interpreter lock, which the event loop holds until then; woken earlier, it would wait for
@@ -208,10 +212,13 @@ class Instance:
         """Try again to recover, after a while; called on the event loop."""
         self._loop.call_later(RECOVERY_INTERVAL_S, self._work.put, _RECOVER)
 
-    async def stop(self) -> None:
-        """Finalize the instance after its last execution, and end its thread."""
-        self._pass_to_thread(None)
-        await self._ended
+    def end(self) -> None:
+        """Finalize the instance after its last execution, and wait until its thread has ended.
+
+        Called on another thread than that of the event loop, so that it continues if the event loop ends meanwhile.
+        """
+        self._work.put(None)
+        self._worker.join()
 
     def _run(self) -> None:
         _this_thread.instance = self
@@ -222,9 +229,9 @@ class Instance:
         except BaseException as error:
             # Frees what the backend has allocated, even if this object continues to exist.
             del self.backend_instance
-            self._loop.call_soon_threadsafe(settle, started, strip_traceback(error))
+            self._call_on_loop(settle, started, strip_traceback(error))
             return
-        self._loop.call_soon_threadsafe(settle, started, None)
+        self._call_on_loop(settle, started, None)
         while (work := self._work.get()) is not None:
             if isinstance(work, InstanceLostError):  # it was lost, or is to try again
                 self._recover()
@@ -232,15 +239,19 @@ class Instance:
             self._executed.put((work, self._execute(work)))
             # Keep no reference to the batch: clients may unregister its shared memory after the response.
             del work
-            try:
-                self._loop.call_soon_threadsafe(self._report)
-            except RuntimeError:  # the event loop is closed, since the server did not wait (`ExitTimeoutError`)
-                return
+            self._call_on_loop(self._report)
         try:
             self.backend_instance.finalize()
         except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
-        self._loop.call_soon_threadsafe(settle, self._ended, None)
+
+    def _call_on_loop(self, function: Callable[..., None], *args: object) -> None:
+        """Call a function on the event loop, unless it is closed: the server did not wait (`ExitTimeoutError`).
+
+        The thread goes on, since the instance is still to be finalized.
+        """
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
 
     def _execute(self, execution: Execution) -> TritonError | None:
         execution.exec_start_ns = execution.exec_start_ns or time.monotonic_ns()
@@ -255,13 +266,11 @@ class Instance:
 
     def _recover(self) -> None:
         is_running = self.backend_instance.recover()
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(self._driver.instance_recovered, self, is_running)
+        self._call_on_loop(self._driver.instance_recovered, self, is_running)
 
     def _lost(self, error: InstanceLostError) -> None:
         """Called on any thread when the instance was lost between executions."""
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(self._report_lost, error)
+        self._call_on_loop(self._report_lost, error)
 
     def _report_lost(self, error: InstanceLostError) -> None:
         """Report the loss, then let the instance recover: batches that were sent before are executed before that."""

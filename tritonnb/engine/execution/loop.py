@@ -18,7 +18,8 @@ from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-from tritonnb.core.errors import UnavailableError
+from tritonnb.core.errors import InternalError, UnavailableError
+from tritonnb.core.failures import frames_to_notes
 
 try:
     import uvloop
@@ -31,6 +32,8 @@ T = TypeVar("T")
 #: How often a waiting thread handles signals, in seconds: one wakes it only if this thread receives it in its sleep.
 SIGNAL_CHECK_S = 0.5
 STOPPED = "the server has been stopped"
+#: How often, and in seconds how long each time, a loop that ends waits for the tasks that it has cancelled.
+_CANCELLATIONS, _CANCELLATION_S = 3, 1.0
 REPLACED = f"{STOPPED}: a later one replaced it (tnb.serve, or Server(replaces=...)); use that one instead"
 
 
@@ -153,10 +156,18 @@ def wait(finished: SimpleQueue[None]) -> None:
 
 async def _finish() -> None:
     await asyncio.sleep(0)  # so that the last call has become a task
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    for _ in range(_CANCELLATIONS):
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if not others:
+            break
+        for task in others:
+            task.cancel()
+        # A task that frees something in a thread waits for it after the first cancellation; the second one ends the
+        # waiting, and the thread goes on.
+        ended, _ = await asyncio.wait(others, timeout=_CANCELLATION_S)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # otherwise asyncio logs an error that is never retrieved
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
@@ -164,14 +175,34 @@ async def _as_coroutine(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return function(*args, **kwargs)
 
 
-async def run_in_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
     """Run a slow function in its own thread, and return its result.
 
+    A thread cannot be cancelled: if the caller is, the function continues, and ``undo`` then frees its result.
     When the interpreter is exiting, executors reject work, and threads may not start; the function then runs here.
+
+    Parameters
+    ----------
+    function : callable
+    undo : callable, optional
+        Called on a thread with a result that nobody waits for any more.
+
+    Raises
+    ------
+    Exception
+        The exception of the function, as `as_exception` returns it.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
     results: list[T] = []
+    is_abandoned = threading.Event()
+
+    def take_back() -> None:
+        # The caller and the thread may both come here; only one of them gets the result.
+        with contextlib.suppress(IndexError):
+            result = results.pop()
+            if undo is not None:
+                undo(result)
 
     def work() -> None:
         failure: BaseException | None = None
@@ -179,15 +210,28 @@ async def run_in_thread(function: Callable[[], T]) -> T:
             results.append(function())
         except BaseException as error:
             failure = error
+        if is_abandoned.is_set():
+            take_back()
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, done, failure)
 
+    run_on_thread(work)
     try:
-        threading.Thread(target=work, name="tritonnb", daemon=True).start()
-    except RuntimeError:
-        work()
-    await done
+        await done
+    except asyncio.CancelledError:
+        is_abandoned.set()
+        if results:
+            run_on_thread(take_back)
+        raise
     return results.pop()
+
+
+def run_on_thread(function: Callable[[], None]) -> None:
+    """Run a function in its own thread without waiting for it; here if no thread can start any more."""
+    try:
+        threading.Thread(target=function, name="tritonnb", daemon=True).start()
+    except RuntimeError:
+        function()
 
 
 def settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
@@ -197,7 +241,52 @@ def settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
     if failure is None:
         done.set_result(None)
     else:
-        done.set_exception(failure)
+        done.set_exception(as_exception(failure))
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error that code on another thread has raised, so that a task can raise it.
+
+    ``SystemExit`` and ``KeyboardInterrupt`` would end the event loop, ``CancelledError`` would look like a
+    cancellation, and a future refuses ``StopIteration``: these become an `InternalError`.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
+
+
+class ThreadLimit:
+    """A limit of the functions that run in threads at the same time; the others wait their turn.
+
+    Parameters
+    ----------
+    count : int
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = asyncio.Semaphore(count)
+        self._refusal = ""
+
+    async def run(self, function: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+        """Run a slow function: `run_in_thread`.
+
+        Raises
+        ------
+        UnavailableError
+            After `refuse`.
+        """
+        async with self._free:
+            self.check()
+            return await run_in_thread(function, undo)
+
+    def refuse(self, reason: str) -> None:
+        """Start no further function: what consists of several steps ends with an error before its next one."""
+        self._refusal = reason
+
+    def check(self) -> None:
+        """Raise UnavailableError after `refuse`."""
+        if self._refusal:
+            raise UnavailableError(self._refusal)
 
 
 class EarliestTimer:

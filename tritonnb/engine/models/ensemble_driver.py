@@ -115,6 +115,9 @@ class EnsembleDriver:
     async def close(self) -> None:
         """Do nothing: an ensemble has no resources."""
 
+    def abandon(self) -> None:
+        """Do nothing, likewise."""
+
     def _take_over_labels(self) -> None:
         """Give outputs without ``label_filename`` the labels of the step output that they come from."""
         for step in self._served.config.ensemble_scheduling.step:

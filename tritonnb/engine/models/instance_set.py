@@ -13,7 +13,6 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from operator import attrgetter
 
 from tritonnb.backends.contract import EXECUTE_ON_ANY_THREAD, BackendModel, InstanceSpec, MemoryPlace
@@ -21,6 +20,7 @@ from tritonnb.backends.model_checks import boolean_parameter
 from tritonnb.core.errors import error_message
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance, InstanceDriver
+from tritonnb.engine.execution.loop import ThreadLimit, run_in_thread, settle
 from tritonnb.engine.load_errors import log_load_error, triton_errors
 from tritonnb.engine.models.sequence_inputs import SequenceInputs
 from tritonnb.engine.models.served_model import ServedModel
@@ -64,9 +64,10 @@ class InstanceSet:
         self._limiter = limiter
         self._executes_inline = not served.decoupled and boolean_parameter(served.context, EXECUTE_ON_ANY_THREAD, False)
         self._by_number: dict[int, Instance] = {}
-        self._removed: dict[int, asyncio.Future[None]] = {}  # set when the instance has stopped
-        self._stopping: set[asyncio.Task[None]] = set()
-        self._stop_lock = asyncio.Lock()
+        self._removed: dict[int, asyncio.Future[None]] = {}  # set when the instance has ended
+        self._ending: dict[asyncio.Task[None], Instance] = {}
+        self._new: list[Instance] = []  # those that start, or have started and are not added yet
+        self._end_lock = asyncio.Lock()
 
     def __getitem__(self, number: int) -> Instance:
         return self._by_number[number]
@@ -96,14 +97,14 @@ class InstanceSet:
 
     # --- creation -----------------------------------------------------------------------------
 
-    async def create(self, specs: Sequence[InstanceSpec], pool: Executor) -> list[Instance]:
+    async def create(self, specs: Sequence[InstanceSpec], threads: ThreadLimit) -> list[Instance]:
         """Create, initialise and warm up instances, which `change` then adds: a step of loading a model.
 
         Parameters
         ----------
         specs : sequence of InstanceSpec
-        pool : concurrent.futures.Executor
-            Runs the slow work that is not done on the threads of the instances.
+        threads : ThreadLimit
+            For the slow work that is not done on the threads of the instances.
 
         Raises
         ------
@@ -115,14 +116,14 @@ class InstanceSet:
         together = len(specs) if self._backend_model.parallel_instances else 1
         try:
             for first in range(0, len(specs), max(together, 1)):
-                errors += await self._start(specs[first : first + together], pool, created)
+                errors += await self._start(specs[first : first + together], threads, created)
             if errors:
                 raise errors.pop()  # its traceback refers to this frame, which must not refer to it
             active = [instance for instance in created if not instance.spec.passive]
-            loop = asyncio.get_running_loop()
-            samples = await loop.run_in_executor(pool, warmup_samples, self._served.context) if active else []
+            samples = await threads.run(functools.partial(warmup_samples, self._served.context)) if active else []
             for instance in active:
-                await warm_up(self._served, instance, self._sequences, samples)
+                await warm_up(self._served, instance, self._sequences, samples, threads.check)
+            threads.check()  # what was created while the server began to stop is not added
         except BaseException:
             await self.discard(created)
             self._forget(spec.index for spec in specs)
@@ -130,10 +131,10 @@ class InstanceSet:
         return created
 
     async def _start(
-        self, specs: Sequence[InstanceSpec], pool: Executor, created: list[Instance]
+        self, specs: Sequence[InstanceSpec], threads: ThreadLimit, created: list[Instance]
     ) -> list[BaseException]:
         """Start instances at the same time: append those that start, and return the errors of the others."""
-        starting = [self._start_one(spec, pool) for spec in specs]
+        starting = [self._start_one(spec, threads) for spec in specs]
         outcomes = await asyncio.gather(*starting, return_exceptions=True)
         created += [outcome for outcome in outcomes if isinstance(outcome, Instance)]
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -141,21 +142,26 @@ class InstanceSet:
             log_load_error(logger, "ERROR: Failed to create instance: %s", error_message(error))
         return errors
 
-    async def _start_one(self, spec: InstanceSpec, pool: Executor) -> Instance:
+    async def _start_one(self, spec: InstanceSpec, threads: ThreadLimit) -> Instance:
         if self._limiter is not None and not spec.passive:
             self._limiter.add(self.key(spec.index), spec.resources, spec.priority)
             logger.debug("%s", self._limiter.resource_map())
+        backend_instance = await threads.run(functools.partial(self._backend_model.create_instance, spec))
         loop = asyncio.get_running_loop()
-        backend_instance = await loop.run_in_executor(pool, self._backend_model.create_instance, spec)
         instance = Instance(spec, backend_instance, loop, self._driver, self._executes_inline)
-        with triton_errors():
-            await instance.start()
+        self._new.append(instance)
+        try:
+            with triton_errors():
+                await instance.start()
+        except Exception:
+            self._new.remove(instance)
+            raise
         return instance
 
     async def discard(self, created: Sequence[Instance]) -> None:
-        """Stop instances that were created and have not been added."""
-        for instance in created:
-            await instance.stop()
+        """End instances that were created and have not been added."""
+        await self._end(created)
+        self._new = [instance for instance in self._new if instance not in created]
         self._forget(instance.spec.index for instance in created)
 
     def _forget(self, numbers: Iterable[int]) -> None:
@@ -175,6 +181,7 @@ class InstanceSet:
         """Add instances, and remove those that ``instance_group`` no longer requires."""
         self._removed.update((number, asyncio.get_running_loop().create_future()) for number in self._match(config)[0])
         self._by_number.update((instance.spec.index, instance) for instance in added)
+        self._new = [instance for instance in self._new if instance not in added]
         self._count_memory()
 
     def _match(self, config: pb.ModelConfig) -> tuple[set[int], list[InstanceSpec]]:
@@ -197,38 +204,44 @@ class InstanceSet:
 
     @property
     def is_shrinking(self) -> bool:
-        """True if there are removed instances that have not stopped."""
+        """True if there are removed instances that have not ended."""
         return bool(self._removed)
 
     def free(self, in_use: Callable[[int], bool]) -> None:
-        """Stop removed instances that are neither busy nor ``in_use``."""
+        """End removed instances that are neither busy nor ``in_use``."""
         unused = [number for number in self._removed if not self._by_number[number].busy and not in_use(number)]
         for number in unused:
-            task = asyncio.get_running_loop().create_task(self._stop(self._by_number.pop(number)))
-            self._stopping.add(task)
-            task.add_done_callback(functools.partial(self._stopped, self._removed.pop(number)))
+            instance = self._by_number.pop(number)
+            task = asyncio.get_running_loop().create_task(self._end([instance]))
+            self._ending[task] = instance
+            task.add_done_callback(functools.partial(self._ended, self._removed.pop(number)))
         if unused:
             self._forget(unused)
             self._count_memory()
 
-    async def _stop(self, instance: Instance) -> None:
-        async with self._stop_lock:
-            await instance.stop()
-
-    def _stopped(self, stopped: asyncio.Future[None], task: asyncio.Task[None]) -> None:
-        self._stopping.discard(task)
-        stopped.set_result(None)
+    def _ended(self, ended: asyncio.Future[None], task: asyncio.Task[None]) -> None:
+        del self._ending[task]
+        settle(ended, None)
 
     async def removed(self, in_use: Callable[[int], bool]) -> None:
-        """Wait until removed instances have stopped, except those that are ``in_use``."""
-        stopping = [stopped for number, stopped in self._removed.items() if not in_use(number)]
-        await asyncio.gather(*stopping, *self._stopping)
+        """Wait until removed instances have ended, except those that are ``in_use``."""
+        ending = [ended for number, ended in self._removed.items() if not in_use(number)]
+        await asyncio.gather(*ending, *self._ending)
 
-    async def close(self) -> None:
-        """Stop all instances; no request may be in flight."""
-        for instance in self:
-            await self._stop(instance)
-        await asyncio.gather(*self._stopping)
+    def end(self) -> None:
+        """End all instances, even those that are removed or not added yet; called on a thread that may wait.
+
+        No request may be in flight, unless the event loop ends. Those that are ending come first, in their order, so
+        that even now one instance ends after the other.
+        """
+        _end_in_turn([*self._ending.values(), *self, *self._new])
+
+    async def _end(self, instances: Sequence[Instance]) -> None:
+        async with self._end_lock:
+            await run_in_thread(functools.partial(_end_in_turn, instances))
+
+    def forget(self) -> None:
+        """Forget all instances in the rate limiter."""
         self._forget(self._by_number)
 
     def _count_memory(self) -> None:
@@ -236,6 +249,11 @@ class InstanceSet:
         for instance in self:
             usage.update(instance.backend_instance.memory_usage())
         self._served.statistics.memory_usage = dict(usage)
+
+
+def _end_in_turn(instances: Sequence[Instance]) -> None:
+    for instance in instances:
+        instance.end()
 
 
 def instance_specs(config: pb.ModelConfig) -> Iterator[InstanceSpec]:

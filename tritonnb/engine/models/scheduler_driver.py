@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from tritonnb.core.events import InstanceStateChanged, RequestCancelled, Respons
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
-from tritonnb.engine.execution.loop import EarliestTimer, run_in_thread
+from tritonnb.engine.execution.loop import EarliestTimer, run_in_thread, run_on_thread
 from tritonnb.engine.models.instance_set import InstanceSet
 from tritonnb.engine.models.sequence_inputs import SequenceInputs
 from tritonnb.engine.models.served_model import ServedModel
@@ -40,6 +41,8 @@ from tritonnb.scheduling.from_config import make_scheduler, reconfigure_schedule
 from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
+logger = logging.getLogger(__name__)
+
 #: By how much a timer must be late for the reason of a batch to say so, in ns.
 _LATE_NS = 1_000_000
 
@@ -56,6 +59,8 @@ class SchedulerDriver:
         Starts the batches of all models.
     strategy : BatchingStrategy, optional
         The custom batching of the model.
+    sequences : SequenceInputs, optional
+        For a model with ``sequence_batching``.
 
     Attributes
     ----------
@@ -71,6 +76,7 @@ class SchedulerDriver:
         loop: asyncio.AbstractEventLoop,
         limiter: RateLimiter | None = None,
         strategy: BatchingStrategy | None = None,
+        sequences: SequenceInputs | None = None,
     ) -> None:
         self.scheduler: Scheduler
         self._served = served
@@ -79,11 +85,7 @@ class SchedulerDriver:
         self._backend_model = backend_model
         self._limiter = limiter
         self._strategy = strategy
-        self._sequences = (
-            SequenceInputs(served.config, served.context.directory)
-            if served.config.HasField("sequence_batching")
-            else None
-        )
+        self._sequences = sequences
         self.instances = InstanceSet(served, backend_model, self, self._sequences, limiter)
         self._loop = loop
         self._timer = EarliestTimer(loop, self._wake)
@@ -92,6 +94,7 @@ class SchedulerDriver:
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
         self._sequences_ended: asyncio.Future[None] | None = None  # during `wait_until_sequences_end`
+        self._is_freed = False  # or is being freed
 
     # --- life cycle ---------------------------------------------------------------------------
 
@@ -186,12 +189,24 @@ class SchedulerDriver:
         self.scheduler.stop()
 
     async def close(self) -> None:
-        """Stop the instances and free the model; no request may be in flight."""
+        """End the instances and free the model; no request may be in flight."""
         self._timer.cancel()
-        await self.instances.close()
-        if self._strategy is not None:
-            self._strategy.close()
-        await run_in_thread(self._backend_model.finalize)
+        if not self._is_freed:
+            self._is_freed = True
+            await run_in_thread(self._free)
+            self.instances.forget()
+
+    def abandon(self) -> None:
+        """Free the model once its instances have completed what they execute, without waiting: the event loop ends."""
+        self._timer.cancel()
+        if not self._is_freed:
+            self._is_freed = True
+            run_on_thread(self._free)
+
+    def _free(self) -> None:
+        """End the instances, then free the model; on a thread, which goes on if the event loop ends meanwhile."""
+        self.instances.end()
+        free_model(self._backend_model, self._strategy)
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -391,3 +406,16 @@ class SchedulerDriver:
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._carry_out((), now)
+
+
+def free_model(backend_model: BackendModel, strategy: BatchingStrategy | None) -> None:
+    """Free a model whose instances have ended; slow. Its errors are logged, since it has ended all the same."""
+    try:
+        if strategy is not None:
+            strategy.close()
+    except BaseException:
+        logger.exception("closing the batching strategy of model '%s' failed", backend_model.context.name)
+    try:
+        backend_model.finalize()
+    except BaseException:  # even SystemExit, which must not end the thread before its caller has an answer
+        logger.exception("finalizing model '%s' failed", backend_model.context.name)

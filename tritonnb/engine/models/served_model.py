@@ -21,7 +21,6 @@ from tritonnb.core.messages import InferRequest, InferResponse, RequestHandler, 
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.models.response_cache import Key, ResponseCache, key_of
 from tritonnb.engine.models.validation import RequestValidator
-from tritonnb.model_config.model_files import model_file
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.telemetry.statistics import ModelStatistics
@@ -57,6 +56,9 @@ class Driver(RequestHandler, Protocol):
     async def close(self) -> None:
         """Free all resources; no request may be in flight."""
 
+    def abandon(self) -> None:
+        """Begin to free all resources, without waiting: the event loop ends."""
+
 
 class ServedModel:
     """One version of a model that accepts requests.
@@ -67,6 +69,8 @@ class ServedModel:
     stream : EventStream
     cache : ResponseCache, optional
         Used if ``response_cache`` is enabled in the configuration.
+    output_labels : mapping of str to list of str, optional
+        The lines of the ``label_filename`` of every output that has one.
 
     Attributes
     ----------
@@ -81,7 +85,7 @@ class ServedModel:
     driver : Driver
         Set by the code that creates the model.
     output_labels : dict of str to list of str
-        The lines of the ``label_filename`` of every output that has one.
+        As passed to the constructor; an ensemble adds the labels of its steps.
     load_number : int
         The number of the load, which distinguishes it from earlier loads of the same version.
     load_seconds : float
@@ -96,6 +100,7 @@ class ServedModel:
         context: ModelContext,
         stream: EventStream,
         cache: ResponseCache | None = None,
+        output_labels: Mapping[str, list[str]] | None = None,
     ) -> None:
         self.name = context.name
         self.version = context.version
@@ -105,11 +110,7 @@ class ServedModel:
         self.decoupled = bool(context.config.model_transaction_policy.decoupled)
         self.statistics = ModelStatistics(self.name, self.version)
         self.driver: Driver
-        self.output_labels = {
-            output.name: model_file(context.directory, output.label_filename).read_text("utf-8", "replace").splitlines()
-            for output in context.config.output
-            if output.label_filename
-        }
+        self.output_labels = dict(output_labels or {})
         self.load_number = next(_load_numbers)
         self.load_seconds = 0.0
         self.stream = stream

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,11 @@ def warmup_samples(context: ModelContext) -> list[WarmupSample]:
 
 
 async def warm_up(
-    served: ServedModel, instance: Instance, sequences: SequenceInputs | None, samples: Sequence[WarmupSample]
+    served: ServedModel,
+    instance: Instance,
+    sequences: SequenceInputs | None,
+    samples: Sequence[WarmupSample],
+    check: Callable[[], None],
 ) -> None:
     """Run the samples on a new instance of a model, which runs nothing else; they are counted in the statistics.
 
@@ -86,6 +90,8 @@ async def warm_up(
     sequences : SequenceInputs or None
         For a model with ``sequence_batching``: the requests have states, which are discarded.
     samples : sequence of WarmupSample
+    check : callable
+        Called before each execution; the exception that it raises ends the warm-up.
 
     Raises
     ------
@@ -94,6 +100,7 @@ async def warm_up(
     """
     for sample in samples:
         for iteration in range(1, sample.count + 1):
+            check()
             logger.debug(
                 "model '%s' instance %s is running warmup sample '%s' for iteration %d",
                 served.name, instance.spec.name, sample.name, iteration,

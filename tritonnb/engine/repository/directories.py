@@ -19,7 +19,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.engine.options import EngineOptions
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
-from tritonnb.model_config.load import ConfigError, load_config
+from tritonnb.model_config.load import ConfigError, Override, load_config, read_override
 from tritonnb.model_config.model_files import select_versions, version_directories
 
 #: A file's path in the model's directory, its modification time in ns, and its size.
@@ -58,9 +58,9 @@ class ModelSource:
     is_config_given: bool = True
     config_text: str | None = None
 
-    def with_config(self, override: str | None) -> ModelSource:
-        """Return a source that does not come from a directory, with another configuration; ``override`` is JSON."""
-        return self if override is None else dataclasses.replace(self, config=parse_json(override))
+    def with_config(self, override: Override | None) -> ModelSource:
+        """Return a source that does not come from a directory, with another configuration."""
+        return self if override is None else dataclasses.replace(self, config=read_override(override))
 
 
 class ModelDirectories:
@@ -84,10 +84,10 @@ class ModelDirectories:
         """
         return Counter(name for repository in self._options.model_repositories for name in _models_in(repository))
 
-    def fingerprint(self, name: str) -> Fingerprint:
-        """Return the paths, times and sizes of a model's files; empty unless it is in exactly one repository."""
+    def look_up(self, name: str) -> tuple[bool, Fingerprint]:
+        """Return whether a repository contains a model, and its files; none unless it is in exactly one repository."""
         directories = self._directories(name)
-        return fingerprint_of(directories[0]) if len(directories) == 1 else frozenset()
+        return bool(directories), fingerprint_of(directories[0]) if len(directories) == 1 else frozenset()
 
     def read(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> ModelSource:
         """Read a model from its directory.
@@ -171,8 +171,10 @@ class ModelDirectories:
             raise ConfigError(name, "Load parameter 'config' must be specified for model file override")
         return self.read_directory(name, directory, override, temporary)
 
-    def read_directory(self, name: str, directory: Path, override: str | None, keepalive: object = None) -> ModelSource:
-        """Read a model from a directory; ``override`` is a configuration as JSON, instead of the configuration file.
+    def read_directory(
+        self, name: str, directory: Path, override: Override | None, keepalive: object = None
+    ) -> ModelSource:
+        """Read a model from a directory; ``override`` is a configuration instead of the configuration file.
 
         Raises
         ------

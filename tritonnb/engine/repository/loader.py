@@ -9,6 +9,9 @@
 7. ``ModelLoader._create_backend_model``: complete and check the configuration, and create the model of the backend.
 8. `InstanceSet.create`: create, initialise and warm up the instances.
 
+Every load is a task of `Operations`: if its caller is cancelled, it continues. It is undone if the server stops: no
+thread of `ModelLoader.threads` starts then, so it ends with an error before its next step.
+
 `Engine.load_source` and `Engine.apply`, which load models from a function or with another configuration, begin with
 step 3, and an ensemble that is loaded again after a model of its steps with step 4. The first four steps are in
 `repository.py`, the last in `instance_set.py`. `ModelLoader.reconfigure` changes a model that is served, without
@@ -26,7 +29,6 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,17 +37,19 @@ from typing import ParamSpec, TypeVar
 from tritonnb.backends.contract import Backend, BackendModel, ModelContext, ServerCalls
 from tritonnb.backends.devices import cuda_devices
 from tritonnb.backends.isolation.launch import is_isolated
+from tritonnb.backends.isolation.process import end_starting
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
-from tritonnb.engine.execution.loop import run_in_thread
+from tritonnb.engine.execution.loop import ThreadLimit, run_in_thread
 from tritonnb.engine.load_errors import triton_errors
 from tritonnb.engine.models.ensemble_driver import EnsembleDriver, ModelLookup
 from tritonnb.engine.models.instance_set import instance_specs
 from tritonnb.engine.models.response_cache import ResponseCache
-from tritonnb.engine.models.scheduler_driver import SchedulerDriver
+from tritonnb.engine.models.scheduler_driver import SchedulerDriver, free_model
+from tritonnb.engine.models.sequence_inputs import SequenceInputs
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.models.warmup import warmup_samples
 from tritonnb.engine.options import EngineOptions
@@ -55,7 +59,7 @@ from tritonnb.model_config.chat_template import find_template_problem
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.diff import completed
 from tritonnb.model_config.load import finalize_config
-from tritonnb.model_config.model_files import check_data_files, check_initial_states
+from tritonnb.model_config.model_files import check_data_files, check_initial_states, read_labels
 from tritonnb.model_config.normalize import with_instance_groups
 from tritonnb.model_config.validate import check_batch_tensors, find_oddities
 from tritonnb.scheduling.batch_pass import BatchingStrategy
@@ -66,6 +70,8 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: The number of threads that read the repositories, in addition to those that load models.
+_READERS = 4
 #: The backend directory of Triton's container, which error messages mention.
 _BACKENDS = Path("/opt/tritonserver/backends")
 
@@ -89,12 +95,30 @@ class SharedServices:
     rate_limiter: RateLimiter | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Created:
+    """The parts of a version that has no instances yet; ``context`` has the complete configuration."""
+
+    context: ModelContext
+    labels: dict[str, list[str]]
+    backend_model: BackendModel
+    strategy: BatchingStrategy | None
+    sequences: SequenceInputs | None
+
+    def free(self) -> None:
+        """Free the model, which has no instances."""
+        free_model(self.backend_model, self.strategy)
+
+
 class ModelLoader:
-    """A loader of served models; slow work runs in a thread pool, the rest on the server's event loop.
+    """A loader of served models; slow work runs in threads, the rest on the server's event loop.
 
     Attributes
     ----------
-    pool : concurrent.futures.ThreadPoolExecutor
+    threads : ThreadLimit
+        For loading models.
+    readers : ThreadLimit
+        For reading files and directories while models are being loaded, which may take long.
     """
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
@@ -103,7 +127,8 @@ class ModelLoader:
         self._lookup = lookup
         self._backend_directory = options.backend_directory or _BACKENDS
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
-        self.pool = ThreadPoolExecutor(max(1, options.model_load_threads), thread_name_prefix="tritonnb load")
+        self.threads = ThreadLimit(max(1, options.model_load_threads))
+        self.readers = ThreadLimit(_READERS)
 
     async def create_version(self, source: ModelSource, version: int) -> ServedModel:
         """Create a version of a model and all its instances, if need be in several attempts.
@@ -120,6 +145,7 @@ class ModelLoader:
                 served = await self._create_served(source, version)
                 break
             except TritonError as error:
+                self.threads.check()
                 logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
         else:
             served = await self._create_served(source, version)
@@ -130,20 +156,21 @@ class ModelLoader:
         shared, loop = self._services, asyncio.get_running_loop()
         with problem_context(source.config, source.config_text), triton_errors():
             if source.config.platform == ENSEMBLE:
-                config = await self.run_in_pool(finalize_config, source.config, source.directory)
-                context = ModelContext(source.name, version, config, source.directory)
-                served = ServedModel(context, shared.stream, shared.cache)
+                context, labels = await self.run(self._create_ensemble, source, version)
+                served = ServedModel(context, shared.stream, shared.cache, labels)
                 served.driver = EnsembleDriver(served, self._lookup)
                 return served
-            context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
+            create = functools.partial(self._create_backend_model, source, version)
+            created = await self.threads.run(create, undo=_Created.free)
+            served = ServedModel(created.context, shared.stream, shared.cache, created.labels)
+            served.driver = driver = SchedulerDriver(
+                served, created.backend_model, loop, shared.rate_limiter, created.strategy, created.sequences
+            )
             try:
-                served = ServedModel(context, shared.stream, shared.cache)
-                served.driver = driver = SchedulerDriver(served, backend_model, loop, shared.rate_limiter, strategy)
-                driver.start(await driver.instances.create(list(instance_specs(context.config)), self.pool))
+                specs = list(instance_specs(created.context.config))
+                driver.start(await driver.instances.create(specs, self.threads))
             except BaseException:
-                if strategy is not None:
-                    strategy.close()
-                await run_in_thread(backend_model.finalize)
+                await driver.close()
                 raise
             return served
 
@@ -159,7 +186,7 @@ class ModelLoader:
         added: dict[SchedulerDriver, list[Instance]] = {}
         try:
             for driver, config in drivers.items():
-                added[driver] = await driver.instances.create(driver.instances.missing(config), self.pool)
+                added[driver] = await driver.instances.create(driver.instances.missing(config), self.threads)
         except BaseException:
             for driver, created in added.items():
                 await driver.instances.discard(created)
@@ -167,15 +194,22 @@ class ModelLoader:
         for driver, created in added.items():
             driver.reconfigure(drivers[driver], created)
 
-    async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a slow function in the thread pool."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.pool, functools.partial(function, *args, **kwargs))
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a slow function of a load in a thread."""
+        return await self.threads.run(functools.partial(function, *args, **kwargs))
 
-    def close(self) -> None:
+    async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read files or directories in a thread, even while all threads load models."""
+        return await self.readers.run(functools.partial(function, *args, **kwargs))
+
+    def refuse(self, reason: str) -> None:
+        """End the loads that are in progress at their next step, and the processes that start."""
+        self.threads.refuse(reason)
+        end_starting(self._services.calls)
+
+    async def close(self) -> None:
         """Finalize the backends; all models must be unloaded."""
-        self._backends.finalize()
-        self.pool.shutdown(wait=False)
+        await run_in_thread(self._backends.finalize)
 
     def find_library(self, source: ModelSource, version: int) -> Path | None:
         """Return the library of the backend, if it is a native one.
@@ -235,9 +269,11 @@ class ModelLoader:
             )
         return config if auto_completed is None else auto_completed
 
-    def _create_backend_model(
-        self, source: ModelSource, version: int
-    ) -> tuple[ModelContext, BackendModel, BatchingStrategy | None]:
+    def _create_ensemble(self, source: ModelSource, version: int) -> tuple[ModelContext, dict[str, list[str]]]:
+        config = finalize_config(source.config, source.directory)
+        return ModelContext(source.name, version, config, source.directory), read_labels(config, source.directory)
+
+    def _create_backend_model(self, source: ModelSource, version: int) -> _Created:
         with self._backend_of(source, version) as (backend, context), triton_errors():
             config = finalize_config(self._completed_config(source, backend, context), source.directory)
             for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, version)]):
@@ -252,13 +288,17 @@ class ModelLoader:
                 raise
             backend_model = backend.create_model(context)
             backend_model.initialize()
+            strategy = None
             try:
                 path = find_batch_strategy(config, context.directory, version, self._backend_directory)
                 strategy = None if path is None else open_strategy(path, context)
+                has_sequences = config.HasField("sequence_batching")
+                sequences = SequenceInputs(config, context.directory) if has_sequences else None
+                labels = read_labels(config, context.directory)
             except BaseException:
-                backend_model.finalize()
+                free_model(backend_model, strategy)
                 raise
-        return context, backend_model, strategy
+        return _Created(context, labels, backend_model, strategy, sequences)
 
 
 def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from google.protobuf import json_format
-
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.options import EngineOptions
 from tritonnb.engine.repository.directories import ModelSource
 from tritonnb.engine.repository.loader import effective_config
 from tritonnb.engine.repository.repository import ModelRepository
+from tritonnb.engine.repository.table import RepositoryModel
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.diff import SCHEDULING, effect_of, omitted_tensors, replaced, require_tensors
@@ -36,7 +35,7 @@ class Reconfiguration:
         self._loader = repository.loader
         self._options = options
 
-    def config_path(self, name: str) -> Path | None:
+    async def config_path(self, name: str) -> Path | None:
         """Return the *config.pbtxt* of a model, even one that failed to load; None if it is not from a repository.
 
         Raises
@@ -46,14 +45,14 @@ class Reconfiguration:
         """
         source = self._current_source(name)
         if source is None:
-            directory = self._repository.directories.find(name)
+            directory = await self._loader.read(self._repository.directories.find, name)
         elif source.backend is None and source.keepalive is None:
             directory = source.directory
         else:
             return None
-        return config_path(directory, self._options.model_config_name or None)
+        return await self._loader.read(config_path, directory, self._options.model_config_name or None)
 
-    def config(self, name: str) -> pb.ModelConfig:
+    async def config(self, name: str) -> pb.ModelConfig:
         """Return a model's running configuration, or its file's if it failed to load; empty if the file is invalid.
 
         Raises
@@ -63,9 +62,9 @@ class Reconfiguration:
         """
         if not self._table.failure(name):
             return self._table.get(name).config
-        path = self.config_path(name)
+        path = await self.config_path(name)
         try:
-            return parse_text(path.read_bytes()).config if path is not None else pb.ModelConfig()
+            return parse_text(await self._loader.read(path.read_bytes)).config if path is not None else pb.ModelConfig()
         except (OSError, ConfigSyntaxError):
             return pb.ModelConfig()
 
@@ -101,32 +100,43 @@ class Reconfiguration:
         TritonError
             If the configuration is rejected; the model continues unchanged.
         """
+        self._current_source(name)  # refuses unknown names
+
+        async def change() -> str:
+            async with self._table.operating(name) as model:
+                return await self._change(model, name, config)
+
+        return await self._repository.operations.run(name, "changed", change())
+
+    async def _change(self, model: RepositoryModel, name: str, config: pb.ModelConfig) -> str:
+        """Read, decide and apply a change, as an operation on the model: it must not change in between."""
         requested = await self._read_source(name, config)
         with problem_context(config):
             effective = await self._effective_config(name, requested)
         is_new = self._current_source(name) is None
         effect = "loaded" if is_new else effect_of(self._table.get(name).config, effective)
         if effect == "in place":
-            await self._apply_in_place(name, effective)
+            await self._apply_in_place(model, name, effective)
         elif effect != "unchanged":
-            await self._repository.load_source(requested)
+            await self._repository.load_source_now(model, requested)
         return effect
 
     async def _read_source(self, name: str, config: pb.ModelConfig) -> ModelSource:
         """Return the source of a model with another configuration."""
-        source, override = self._current_source(name), json_format.MessageToJson(config)
+        source = self._current_source(name)
         if source is not None and source.backend is not None:
-            requested = source.with_config(override)
+            requested = source.with_config(config)
             requested.config.name = requested.config.name or name
             requested.config.backend = requested.config.backend or source.config.backend
             normalize(requested.config)
             return requested
         directories = self._repository.directories
-        directory, keepalive = (
-            (directories.find(name), None) if source is None else (source.directory, source.keepalive)
-        )
+        if source is None:
+            directory, keepalive = await self._loader.read(directories.find, name), None
+        else:
+            directory, keepalive = source.directory, source.keepalive
         try:
-            return await self._loader.run_in_pool(directories.read_directory, name, directory, override, keepalive)
+            return await self._loader.read(directories.read_directory, name, directory, config, keepalive)
         except ConfigError as error:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
@@ -134,19 +144,20 @@ class Reconfiguration:
         """Return the effective configuration of a model, without the parts that only loading it would show."""
         source = self._current_source(name)
         if source is None:
-            return await self._with_tensors(requested, requested.config, self.config(name))
-        self._loader.find_library(requested, max(requested.versions, default=1))
+            return await self._with_tensors(requested, requested.config, await self.config(name))
+        await self._loader.read(self._loader.find_library, requested, max(requested.versions, default=1))
         running = self._table.get(name).config
         was_adjusted = not self._table.models[name].files
         if requested.config.WhichOneof("scheduling_choice") is None and (
             running.HasField("dynamic_batching") or was_adjusted
         ):  # as for a load, the backend or the model decides whether there is a batcher
-            completed = await self._loader.run_in_pool(self._loader.auto_complete, requested)
+            completed = await self._loader.run(self._loader.auto_complete, requested)
             requested, running = (
                 dataclasses.replace(requested, config=replaced(requested.config, completed, {"dynamic_batching"})),
                 replaced(running, completed, {"dynamic_batching"}),
             )
-        return await self._with_tensors(requested, effective_config(requested, source.config, running), running)
+        effective = await self._loader.read(effective_config, requested, source.config, running)
+        return await self._with_tensors(requested, effective, running)
 
     async def _with_tensors(
         self, requested: ModelSource, config: pb.ModelConfig, before: pb.ModelConfig
@@ -161,13 +172,12 @@ class Reconfiguration:
         omitted = omitted_tensors(config, before)
         if not omitted or config.platform == ENSEMBLE:  # the loader checks the tensors of ensembles
             return config
-        config = replaced(config, await self._loader.run_in_pool(self._loader.auto_complete, requested), omitted)
+        config = replaced(config, await self._loader.run(self._loader.auto_complete, requested), omitted)
         require_tensors(config, before)
         return config
 
-    async def _apply_in_place(self, name: str, config: pb.ModelConfig) -> None:
+    async def _apply_in_place(self, model: RepositoryModel, name: str, config: pb.ModelConfig) -> None:
         """Change the scheduling or the instances of a running model without reloading it."""
-        model = self._table.models[name]
         async with model.lock:
             source = model.source
             assert source is not None

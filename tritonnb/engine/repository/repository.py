@@ -11,6 +11,7 @@ import asyncio
 import copy
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
@@ -20,6 +21,7 @@ from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.options import EngineOptions
 from tritonnb.engine.repository.directories import ModelDirectories, ModelSource
 from tritonnb.engine.repository.loader import ModelLoader, SharedServices, driver_of, effective_config
+from tritonnb.engine.repository.operations import Operations
 from tritonnb.engine.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState, drain_all
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.ensemble import check_ensemble, check_no_cycle, models_outside_cycles
@@ -36,12 +38,15 @@ class ModelRepository:
     Attributes
     ----------
     table : ModelTable
+    operations : Operations
+        The loads, changes and unloads in progress.
     directories : ModelDirectories
     loader : ModelLoader
     """
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices) -> None:
         self.table = ModelTable(shared_services.stream)
+        self.operations = Operations()
         self.directories = ModelDirectories(options)
         self._wait_for_sequences = options.wait_for_sequences
         self._loading_steps: dict[str, set[str]] = {}
@@ -76,14 +81,16 @@ class ModelRepository:
         InvalidArgumentError
             If a version could not be created, or the steps of an ensemble are invalid.
         """
-        model = self.table.entry(name)
-        model.explicit = True
+        await self.operations.run(name, "loaded", self._load(name, override, files, force))
+
+    async def _load(self, name: str, override: str | None, files: Mapping[str, bytes] | None, force: bool) -> None:
         try:
-            if model.source is not None and model.source.backend is not None:
-                await self.load_source(model.source.with_config(override))
-                return
-            async with model.loading:
-                model.tried = await self.loader.run_in_pool(self.directories.fingerprint, name)
+            async with self.table.operating(name) as model:
+                model.explicit = True
+                if model.source is not None and model.source.backend is not None:
+                    await self.load_source_now(model, model.source.with_config(override))
+                    return
+                await self._look_up(model, name)
                 unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
                 if force or not unchanged or not model.ready_versions():
                     await self._load_directory(model, name, override, files)
@@ -93,16 +100,33 @@ class ModelRepository:
             raise
 
     async def load_source(self, source: ModelSource) -> None:
-        """Load a model that does not come from a repository, or with another configuration than that of its files."""
+        """Load a model that does not come from a repository."""
+
+        async def load() -> None:
+            async with self.table.operating(source.name) as model:
+                model.is_known = True
+                await self.load_source_now(model, source)
+
+        await self.operations.run(source.name, "loaded", load())
+
+    async def load_source_now(self, model: RepositoryModel, source: ModelSource) -> None:
+        """Load a model with another source or configuration than that of its files, as a part of an operation on it."""
         normalize(source.config)
-        model = self.table.entry(source.name)
         model.explicit = True
         await self._load_with_steps(model, source)
         model.files, model.poll_failure = frozenset(), ""
 
+    async def _look_up(self, model: RepositoryModel, name: str) -> None:
+        is_on_disk, model.tried = await self.loader.run(self.directories.look_up, name)
+        model.is_known |= is_on_disk
+
+    async def names_on_disk(self) -> Counter[str]:
+        """Return the number of repositories that contain each model: `ModelDirectories.counts`."""
+        return await self.loader.read(self.directories.counts)
+
     async def poll(self) -> None:
         """Load models that are new or changed on disk and unload removed ones; errors are logged and change nothing."""
-        counts = await self.loader.run_in_pool(self.directories.counts)
+        counts = await self.names_on_disk()
         names = sorted(name for name, count in counts.items() if count == 1)
         for name, model in list(self.table.models.items()):
             if name not in names and model.tried:
@@ -110,8 +134,9 @@ class ModelRepository:
                 await self.unload(name)
         for name in names:
             try:
-                files = await self.loader.run_in_pool(self.directories.fingerprint, name)
-                if files != self.table.entry(name).tried:
+                _, files = await self.loader.read(self.directories.look_up, name)
+                known = self.table.models.get(name)
+                if known is None or files != known.tried:
                     await self.load(name)
             except TritonError as error:
                 logger.error("failed to poll model '%s': %s", name, error.message)
@@ -120,7 +145,7 @@ class ModelRepository:
         self, model: RepositoryModel, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None
     ) -> None:
         try:
-            source = await self.loader.run_in_pool(self.directories.read, name, override, files)
+            source = await self.loader.run(self.directories.read, name, override, files)
         except ConfigError as error:
             for line in error.log_lines:
                 log_load_error(logger, "%s", line)
@@ -139,9 +164,12 @@ class ModelRepository:
             assert model.source is not None
             served = [self.table.get(source.name, version) for version in versions]
             try:
-                await self.loader.reconfigure(
-                    {version: effective_config(source, model.source.config, version.config) for version in served}
-                )
+                written = model.source.config
+                configs = {
+                    version: await self.loader.run(effective_config, source, written, version.config)
+                    for version in served
+                }
+                await self.loader.reconfigure(configs)
             except TritonError:
                 return False  # reloading the model fails in the same way, and reports the error
             model.source = source
@@ -165,31 +193,34 @@ class ModelRepository:
         """Load the models of an ensemble's steps that are not loaded or have changed on disk."""
         steps = [step.model_name for step in source.config.ensemble_scheduling.step]
         known = {name: model.step_models() for name, model in self.table.models.items() if model.ensemble is not None}
+        # Their steps may come from a load request. If two ensembles are loaded that contain one another, the later one
+        # is refused; otherwise each would wait for the other.
+        loading = {name: list(names) for name, names in self._loading_steps.items()} | {source.name: steps}
 
         def steps_of(name: str) -> list[str]:
-            return steps if name == source.name else self.directories.step_names(name) or known.get(name, [])
+            return loading.get(name) or self.directories.step_names(name) or known.get(name, [])
 
         try:
-            await self.loader.run_in_pool(check_no_cycle, source.name, steps_of)
+            await self.loader.run(check_no_cycle, source.name, steps_of)
         except TritonError as error:
-            outside_cycle = await self.loader.run_in_pool(models_outside_cycles, source.name, steps_of)
+            outside_cycle = await self.loader.run(models_outside_cycles, source.name, steps_of)
             await asyncio.gather(*map(self._load_step_model, outside_cycle))
             self._refuse_ensemble(self.table.entry(source.name), source.name, error)
         await asyncio.gather(*map(self._load_step_model, dict.fromkeys(steps)))
 
     async def _load_step_model(self, name: str) -> None:
-        if name not in self.table.models and name not in await self.loader.run_in_pool(self.directories.counts):
+        if name not in self.table.models and name not in await self.loader.run(self.directories.counts):
             logger.error(ConfigError.not_polled(name).log_lines[0])
             return
-        model = self.table.entry(name)
-        if model.source is not None and (model.source.backend is not None or model.source.keepalive is not None):
-            return
         try:
-            async with model.loading:
-                files = await self.loader.run_in_pool(self.directories.fingerprint, name)
-                if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
+            async with self.table.operating(name) as model:
+                source = model.source
+                if source is not None and (source.backend is not None or source.keepalive is not None):
                     return
-                model.tried = files
+                before = model.tried
+                await self._look_up(model, name)
+                if model.tried == before and (model.ready_versions() or model.failure or model.poll_failure):
+                    return
                 await self._load_directory(model, name)
         except TritonError as error:
             logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
@@ -199,10 +230,17 @@ class ModelRepository:
         async with model.lock:
             if source.config.platform == ENSEMBLE:
                 source = self._complete_ensemble(model, source)
-            self._require_versions(model, source)
+            await self._require_versions(model, source)
             versions = self._start_loading(model, source, kept)
-            creating = [self.loader.create_version(source, version) for version in versions]
-            outcomes = dict(zip(versions, await asyncio.gather(*creating, return_exceptions=True), strict=True))
+            loop = asyncio.get_running_loop()
+            creating = [loop.create_task(self.loader.create_version(source, version)) for version in versions]
+            try:
+                outcomes = dict(zip(versions, await asyncio.gather(*creating, return_exceptions=True), strict=True))
+            except asyncio.CancelledError:  # the event loop ends; those that are not complete free themselves
+                for task in creating:
+                    if task.done() and not task.cancelled() and task.exception() is None:
+                        task.result().driver.abandon()
+                raise
             created = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, ServedModel)}
             failed = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, BaseException)}
             if failed:
@@ -228,8 +266,6 @@ class ModelRepository:
         messages = []
         for version in sorted(source.versions, reverse=True):
             error = failed.get(version)
-            if error is not None and not isinstance(error, TritonError):
-                raise error
             text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
             if model.versions[version].state is VersionState.LOADING:
                 self.table.set_version(source.name, version, ModelVersion(VersionState.UNAVAILABLE, text))
@@ -237,6 +273,9 @@ class ModelRepository:
                 log_load_error(logger, "failed to load '%s' version %d: %s", source.name, version, text)
                 messages.append(f"version {version} is at UNAVAILABLE state: {text};")
         logger.info("failed to load '%s'", source.name)
+        for error in failed.values():
+            if not isinstance(error, TritonError):
+                raise error
         model.failure = "".join(messages)
         causes = [error for error in failed.values() if isinstance(error, TritonError)]
         raise InvalidArgumentError(
@@ -276,13 +315,13 @@ class ModelRepository:
         log_load_error(logger, "%s: %s", error.status.label, error.message)
         raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
 
-    def _require_versions(self, model: RepositoryModel, source: ModelSource) -> None:
+    async def _require_versions(self, model: RepositoryModel, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
             log_load_error(logger, "failed to load model '%s': %s", source.name, model.failure)
             raise InvalidArgumentError(
                 f"load failed for model '{source.name}': {model.failure}\n",
-                hint=expected_versions(source.config, source.directory),
+                hint=await self.loader.run(expected_versions, source.config, source.directory),
             )
 
     # --- unloading ----------------------------------------------------------------------------
@@ -298,20 +337,24 @@ class ModelRepository:
             Also unload the models of an ensemble's steps, except those that were loaded by name or that
             another ensemble uses.
         """
-        model = self.table.models.get(name)
-        if model is None:
+        await self.operations.run(name, "unloaded", self._unload(name, unload_dependents))
+
+    async def _unload(self, name: str, unload_dependents: bool) -> None:
+        if name not in self.table.models:
             return
-        for concerned in [*self._ensembles_being_loaded_with(name), model]:
-            async with concerned.loading:
+        for ensemble in self._ensembles_being_loaded_with(name):
+            async with ensemble.loading:
                 pass  # earlier loads complete first
-        step_models = model.step_models()
-        async with model.lock:
-            model.explicit, model.ensemble, model.files = False, None, frozenset()
-            self.table.unload_all(name, model)
-        await self._unload_ensembles_of(name)
+        async with self.table.operating(name) as model:
+            step_models = model.step_models()
+            async with model.lock:
+                model.explicit, model.ensemble, model.files = False, None, frozenset()
+                self.table.unload_all(name, model)
+            await self._unload_ensembles_of(name)
         for step_model in step_models if unload_dependents else ():
-            if not self.table.entry(step_model).explicit and not self.table.ensembles_of(step_model):
-                await self.unload(step_model, unload_dependents=True)
+            step = self.table.models.get(step_model)
+            if step is not None and not step.explicit and not self.table.ensembles_of(step_model):
+                await self._unload(step_model, unload_dependents=True)
 
     def _ensembles_being_loaded_with(self, step_model: str) -> list[RepositoryModel]:
         """Return the ensembles that are being loaded and contain a model, directly or through other ensembles."""
@@ -325,6 +368,13 @@ class ModelRepository:
         return list(ensembles.values())
 
     async def close(self) -> None:
+        """Undo what is being loaded, unload all models, and wait until they are closed."""
+        self.loader.refuse("the server is stopping")
+        # At the same time, so that accepted requests do not wait for a model that takes long to load.
+        await asyncio.gather(self.operations.wait(), self._unload_everything())
+        await self.loader.close()
+
+    async def _unload_everything(self) -> None:
         """Unload all models and wait until they are closed; ensembles first, since they use other models."""
         for ensembles in (True, False):
             served = [
@@ -335,7 +385,17 @@ class ModelRepository:
                 if (model.ensemble is not None) is ensembles:
                     self.table.unload_all(name, model)
             await self.table.wait_until_closed()
-        self.loader.close()
+
+    def abandon(self, reason: str) -> None:
+        """Answer whoever waits with an error that begins with a reason, and free everything without waiting for it."""
+        self.operations.give_up(reason)
+        self.table.abandon(reason)
+        self.loader.refuse("the server is stopping")  # again, for processes that have been started since
+
+    def unfinished(self) -> str:
+        """Describe the models that `close` waits for; empty if there are none."""
+        operations = [f"model '{name}' (being {verb})" for name, verb in self.operations.unfinished()]
+        return ", ".join([*filter(None, [self.table.unfinished()]), *operations])
 
     # --- ensembles depend on the models of their steps -----------------------------------------
 

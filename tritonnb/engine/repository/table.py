@@ -11,7 +11,8 @@ import enum
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -84,14 +85,20 @@ class RepositoryModel:
         The error of the last attempt to load the versions, or the steps of an ensemble.
     is_valid : bool
         False for an ensemble that does not match the models of its steps.
+    is_known : bool
+        Whether a repository has contained it, or this process has loaded it from another source.
     explicit : bool
         Whether it was loaded by name, not only as the model of an ensemble's step.
     ensemble : ModelSource or None
         For a loaded ensemble its source: it is served whenever the models of its steps are.
-    lock : asyncio.Lock
-        Held while the versions change.
     loading : asyncio.Lock
-        Held while the model is loaded from its files, so that concurrent loads do not load the same files twice.
+        Held by `ModelTable.operating` during an operation on the model, from what it reads to what it changes: a
+        concurrent one begins when it is complete. An ensemble's is acquired before those of its steps.
+    lock : asyncio.Lock
+        Held while the versions change, which may be part of an operation on a model of an ensemble's steps. Acquired
+        after ``loading``, and never while another model's is held, so that no two operations wait for one another.
+    operations : int
+        The number of operations that hold ``loading`` or wait for it.
     """
 
     source: ModelSource | None = None
@@ -101,14 +108,26 @@ class RepositoryModel:
     poll_failure: str = ""
     failure: str = ""
     is_valid: bool = True
+    is_known: bool = False
     explicit: bool = False
     ensemble: ModelSource | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    operations: int = 0
 
     def ready_versions(self) -> list[int]:
         """Return the versions that are ready, ascending."""
         return sorted(v for v, entry in self.versions.items() if entry.state is VersionState.READY)
+
+    @property
+    def is_forgettable(self) -> bool:
+        """True if nothing is left of it: it is not known, no operation concerns it, and it has no version in memory.
+
+        Otherwise a client could let the table grow with names that do not exist, or of models whose files were part of
+        the load request. Triton's index lists only what the repositories contain.
+        """
+        idle = all(version.state is VersionState.UNAVAILABLE for version in self.versions.values())
+        return not (self.is_known or self.ensemble or self.operations) and idle
 
     @property
     def lacks_version(self) -> bool:
@@ -172,6 +191,22 @@ class ModelTable:
     def entry(self, name: str) -> RepositoryModel:
         """Return the entry of a model, which is created if there is none."""
         return self.models.setdefault(name, RepositoryModel())
+
+    @asynccontextmanager
+    async def operating(self, name: str) -> AsyncIterator[RepositoryModel]:
+        """Context manager of an operation on a model: it begins when earlier ones are complete."""
+        model = self.entry(name)
+        model.operations += 1
+        try:
+            async with model.loading:
+                yield model
+        finally:
+            model.operations -= 1
+            self._forget(name, model)
+
+    def _forget(self, name: str, model: RepositoryModel) -> None:
+        if model.is_forgettable and self.models.get(name) is model:
+            del self.models[name]
 
     def get(self, name: str, version: int = -1) -> ServedModel:
         """Return a model version that is ready; version -1 is the newest one.
@@ -295,9 +330,12 @@ class ModelTable:
         self._emit_state(name, version, entry)
 
         def mark_unloaded(_: asyncio.Task[None]) -> None:
-            if entry.state is VersionState.UNLOADING:
+            model = self.models.get(name)
+            # The version may have been loaded again while it completed its last requests.
+            if model is not None and model.versions.get(version) is entry:
                 entry.state, entry.reason = VersionState.UNAVAILABLE, "unloaded"
                 self._emit_state(name, version, entry)
+                self._forget(name, model)
 
         self.close(served).add_done_callback(mark_unloaded)
 
@@ -311,12 +349,22 @@ class ModelTable:
 
     async def wait_until_closed(self) -> None:
         """Wait until every version that was unloaded or replaced is closed."""
-        await asyncio.gather(*self.closing)
+        while self.closing:  # not `gather`, which would cancel them if this is cancelled
+            await asyncio.wait(list(self.closing))
+
+    def loading(self) -> list[str]:
+        """Return the models that have a version that is being loaded, by name."""
+        states = {name: [version.state for version in model.versions.values()] for name, model in self.models.items()}
+        return sorted(name for name, versions in states.items() if VersionState.LOADING in versions)
 
     def abandon(self, reason: str) -> None:
-        """Answer every request in flight with an error that begins with a reason: the server ends."""
+        """Answer every request in flight with an error that begins with a reason, and free every version.
+
+        Nothing is waited for, because the event loop ends.
+        """
         for version in [*self.served(), *self.closing.values()]:
             version.abandon(reason)
+            version.driver.abandon()
 
     def unfinished(self) -> str:
         """Describe the models that have requests in flight or are being unloaded; empty if there are none."""

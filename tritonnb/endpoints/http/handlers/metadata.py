@@ -153,13 +153,13 @@ class StatisticsHandler(Handler):
 class RepositoryIndexHandler(Handler):
     """``/v2/repository[/R]/index``."""
 
-    def post(self, repository: str | None = None) -> None:
+    async def post(self, repository: str | None = None) -> None:
         """Return every model and its state."""
         body = self.optional_json_body()
         ready = body.get("ready", False) if isinstance(body, dict) else False
         if not isinstance(ready, bool):
             raise InvalidArgumentError("Invalid value for 'ready': expected a boolean")
-        self.respond_json(self.engine.index(ready))
+        self.respond_json(await self.engine.index(ready))
 
 
 class RepositoryLoadHandler(Handler):
