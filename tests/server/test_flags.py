@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tritonnb.cli.flags import FlagParser, add_flags, warnings
-from tritonnb.cli.main import make_parser
+from tritonnb.cli.main import main, make_parser
 from tritonnb.cli.server_options import server_options
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -60,6 +60,10 @@ def test_invalid_flag_gets_tritons_message(
         ("serve --model-repository x --grpc-prt 5", "--grpc-prt; did you mean '--grpc-port'?"),
         ("export kubernetes --model-repositry x", "--model-repositry; did you mean '--model-repository'?"),
         ("models --colour", "--colour"),
+        (
+            "serve --model-repository x --tf-allow-soft-placement=1",
+            "--tf-allow-soft-placement=1",
+        ),
     ],
 )
 def test_misspelled_flag_is_named_before_a_required_one_that_is_missing(
@@ -217,3 +221,10 @@ def test_wrong_values_of_all_flags_are_refused_with_a_message(
             messages[flag, value] = f"Usage: \n{error}\n"
     assert len(messages) > len(flags)
     assert {case: text for case, text in messages.items() if not re.fullmatch(r"[Uu]sage: .*\n(.+\n)+", text)} == {}
+
+
+def test_command_models_asks_for_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["models"])
+    assert exit.value.code == 1
+    assert "the following arguments are required: directory" in capsys.readouterr().err

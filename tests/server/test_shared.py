@@ -333,3 +333,16 @@ def test_failed_instances_are_removed_from_the_rate_limiter(
         write_model("other", python_model("x"), limited["false"])
         server.load("other")
         assert ask(server, 1, model="other") == [1]
+
+
+@pytest.mark.parametrize(("extra", "cache", "warned"), [(CACHED, {}, True), (CACHED, CACHE, False), ("", {}, False)])
+def test_response_cache_without_a_cache_has_a_warning(
+    write_model: Callable[..., Path], caplog: pytest.LogCaptureFixture, extra: str, cache: Any, warned: bool
+) -> None:
+    with Server(write_model("m", COUNTING, extra), port=0, cache_config=cache):
+        pass
+    text = (
+        "model 'm': response_cache has no effect, since the server has no cache: add --cache-config=local,size=BYTES "
+        "(cache_config={'local': {'size': 'BYTES'}})"
+    )
+    assert (text in caplog.messages) == warned

@@ -209,3 +209,20 @@ def test_first_invalid_input_of_a_sample_by_name_is_reported(server: Server) -> 
     inputs = "".join(f'inputs {{ key: "{name}" value {{ data_type: TYPE_FP32 dims: [ -1 ] }} }}' for name in "ZXY")
     with pytest.raises(InvalidArgumentError, match="variable-size dimensions are specified for input 'X'"):
         load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}')
+
+
+def test_incomplete_string_is_reported_as_a_failure_of_the_sample_as_by_triton(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "warmup").mkdir()
+    (tmp_path / "m" / "1" / "model.py").write_text(MEMORY)
+    (tmp_path / "m" / "warmup" / "raw").write_bytes(b"hello world")
+    (tmp_path / "m" / "config.pbtxt").write_text(
+        'backend: "python" max_batch_size: 4 input { name: "X" data_type: TYPE_STRING dims: [ 1 ] } '
+        'output { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] } model_warmup { name: "w" batch_size: 1 '
+        'inputs { key: "X" value { data_type: TYPE_STRING dims: [ 1 ] input_data_file: "raw" } } }'
+    )
+    with Server(tmp_path, port=0) as server:
+        assert (
+            "Invalid argument: failed to run warmup sample 'w': incomplete string data for inference input 'X', expecting "
+            "string of length 1819043176 but only 7 bytes available; "
+        ) in str(server.load_errors["m"])

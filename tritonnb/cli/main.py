@@ -41,10 +41,8 @@ def make_parser() -> FlagParser:
     models = commands.add_parser("models", help="write the example models into a repository")
     models.add_argument(
         "directory",
-        nargs="?",
-        default="model_repository",
         type=Path,
-        help="a model repository; existing files are kept (default %(default)s)",
+        help="a model repository, which is created if it does not exist; existing files are kept",
     )
     models.add_argument("models", nargs="*", metavar="MODEL", help="the models to write (default: all)")
     models.add_argument(

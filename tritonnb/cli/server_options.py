@@ -25,7 +25,7 @@ Options = TypeVar("Options", HttpOptions, GrpcOptions)
 
 _METRICS_PORT = 8002
 #: Options of the endpoints that no flag sets, or one with another name.
-_WITHOUT_FLAG = {"transport", "max_body_size", "allowed_hosts", "reuse_port"}
+_WITHOUT_FLAG = {"transport", "max_body_size", "max_unread_size", "allowed_hosts", "reuse_port"}
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 

@@ -81,10 +81,10 @@ class ModelAddress:
         UnavailableError
             If no server responds at the URL.
         """
-        parts = _URL.fullmatch(url)
+        parts = _URL.fullmatch(url) if isinstance(url, str) else None
         scheme = "" if parts is None else (parts["scheme"] or over or "http").lower()
         if parts is None or scheme not in _PROTOCOLS:
-            raise InvalidArgumentError(f"URL '{url}': {_FORMS}")
+            raise InvalidArgumentError(f"URL {url!r}: {_FORMS}")
         protocol = _PROTOCOLS[scheme]
         if over not in (None, protocol):
             raise InvalidArgumentError(
@@ -117,11 +117,11 @@ class ModelAddress:
         >>> ModelAddress.split("triton:8000")
         ('http', 'triton:8000', '')
         """
-        parts = _URL.fullmatch(url)
+        parts = _URL.fullmatch(url) if isinstance(url, str) else None
         scheme = "" if parts is None else (parts["scheme"] or "http").lower()
         if parts is None or scheme not in _PROTOCOLS or parts["name"]:
             raise InvalidArgumentError(
-                f"URL of a server expected http://HOST:PORT, https://…, grpc://HOST:PORT or grpcs://…, got '{url}'"
+                f"URL of a server expected http://HOST:PORT, https://…, grpc://HOST:PORT or grpcs://…, got {url!r}"
             )
         return scheme, parts["authority"], parts["prefix"]
 

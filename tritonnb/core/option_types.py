@@ -48,10 +48,15 @@ class _Check(NamedTuple):
     several: str
 
 
-@functools.cache
-def _checks(kind: Any) -> dict[str, _Check]:
-    checks = {name: _check_of(hint) for name, hint in typing.get_type_hints(kind).items()}
-    return {name: check for name, check in checks.items() if check is not None}
+#: By class: reading type hints evaluates their texts, for each instance again.
+_CHECKS: dict[type, dict[str, _Check]] = {}
+
+
+def _checks(kind: type) -> dict[str, _Check]:
+    if kind not in _CHECKS:
+        checks = {name: _check_of(hint) for name, hint in typing.get_type_hints(kind).items()}
+        _CHECKS[kind] = {name: check for name, check in checks.items() if check is not None}
+    return _CHECKS[kind]
 
 
 def _check_of(hint: Any) -> _Check | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 #: Shorter names are contained in too many others.
 _MIN_PART_LENGTH = 3
+#: More than the default of `difflib`, with which `--tf-allow-soft-placement` resembles `--allow-sagemaker`.
+_LEAST_SIMILARITY = 0.65
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
@@ -17,7 +19,7 @@ def similar_name(name: str, known: Iterable[str]) -> str:
     """
     candidates = sorted(known)
     similar = [candidate for candidate in candidates if candidate.startswith(name)]
-    similar += difflib.get_close_matches(name, candidates, n=1)
+    similar += difflib.get_close_matches(name, candidates, n=1, cutoff=_LEAST_SIMILARITY)
     if len(name) >= _MIN_PART_LENGTH:
         similar += [candidate for candidate in candidates if name in candidate]
     return similar[0] if similar else ""

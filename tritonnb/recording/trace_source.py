@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,9 +46,9 @@ class Agreement:
         causes = "".join(f"; {count} {cause}" for cause, count in self.causes.items())
         first = f". First difference: {self.difference}" if self.difference else ""
         batches = pluralize(self.batches, "batch", "batches")
-        return (
-            f"{self.identical} of {batches} are the same in a replay of the scheduler ({self.share:.0%}){causes}{first}"
-        )
+        # Rounded down: 100% means all of them.
+        percent = math.floor(1000 * self.identical / self.batches) / 10
+        return f"{self.identical} of {batches} are the same in a replay of the scheduler ({percent:g}%){causes}{first}"
 
     def __add__(self, other: Agreement) -> Agreement:
         causes = dict(Counter(self.causes) + Counter(other.causes))

@@ -48,6 +48,8 @@ _FLAGS = {
     "metrics_host": "metrics-address",
     "openai_host": "openai-address",
     "http.transport": "",
+    "http.max_unread_size": "",
+    "grpc.max_unread_size": "",
     "grpc.transport": "",
 }
 _TLS = ("grpc.use_ssl", "grpc.use_ssl_mutual", "grpc.server_cert", "grpc.server_key", "grpc.root_cert")

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 #: Seconds between two progress reports of `BackgroundServer.stop`.
 REPORT_INTERVAL_S = 1.0
+#: Names of models in that report, which appears every few seconds.
+_MOST_LOADING = 5
 #: Seconds after which a server that starts reports the models that it still loads.
 REPORT_LOADING_AFTER_S = 10.0
 #: Seconds after ``exit_timeout`` for sending the errors of the requests that the engine has abandoned.
@@ -169,7 +171,8 @@ class BackgroundServer:
     def _loading_text(self) -> str:
         loading = self.call(self.engine.table.loading)
         served = f"; the models that are ready are served at {self.url}" if self.url else ""
-        return f"still loading: {', '.join(loading)}{served}" if loading else ""
+        others = f" and {len(loading) - _MOST_LOADING} others" if len(loading) > _MOST_LOADING else ""
+        return f"still loading: {', '.join(loading[:_MOST_LOADING])}{others}{served}" if loading else ""
 
     @contextmanager
     def record(self) -> Iterator[Recording]:

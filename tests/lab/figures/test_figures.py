@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 import tritonnb as tnb
-from tritonnb.lab.figures import picture
+from tritonnb.lab.figures import latency, picture
 from tritonnb.lab.figures.batch_sizes import ENOUGH, most_efficient_size, size_costs
 from tritonnb.lab.figures.palette import COMPUTE, DARK, PAPER, PRIORITIES, QUEUE
 from tritonnb.lab.figures.picture import figure_of, on_dark
@@ -379,3 +379,15 @@ def test_many_refused_requests_are_not_labelled() -> None:
     rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
     assert len(rec.requests) == 3
     assert len(rec.plot.timeline().axes[0].texts) <= 3
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("latency_ms", [4.93174, 0.001, 0.25, 1000, 123456.7])
+def test_axis_of_equal_latencies_has_readable_numbers(latency_ms: float, count: int) -> None:
+    arrivals = [tnb.Arrival(ms=10 * latency_ms * number) for number in range(count)]
+    ax = Figure().subplots()
+    latency.draw(tnb.simulate("max_batch_size: 1", arrivals, tnb.fixed(latency_ms)), ax)
+    FigureCanvasAgg(figure_of(ax)).draw()  # type: ignore[no-untyped-call]
+    assert ax.xaxis.get_offset_text().get_text() == ""
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert len(set(labels)) == len(labels) > 2

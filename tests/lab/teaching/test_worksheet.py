@@ -281,3 +281,13 @@ def test_recording_without_requests_in_the_range_is_refused(arguments: dict[str,
         rec.worksheet(**arguments)
     with pytest.raises(tnb.TritonError, match="expected a recording of one model with its configuration, got none"):
         tnb.Recording().worksheet()
+
+
+@pytest.mark.parametrize("answer", ["AA", "A1 A1", "AaB", [["A", "A"]]])
+def test_request_twice_in_a_batch_is_refused(answer: Any) -> None:
+    sheet = tnb.Worksheet("max_batch_size: 8 dynamic_batching { }", [tnb.Arrival(ms=0), tnb.Arrival(ms=2)], 10)
+    if answer == "A1 A1":  # two batches
+        assert not sheet.check("A A")
+        return
+    with pytest.raises(tnb.TritonError, match="answer expected each request once in a batch, got 'A' twice"):
+        sheet.check(answer)

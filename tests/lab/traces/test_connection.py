@@ -17,6 +17,7 @@ from tritonnb.client.connection import RemoteModelHandle
 from tritonnb.client.remote_config import RemoteConfig
 from tritonnb.lab.figures.picture import Picture
 from tritonnb.model_config.read import config_json, read_config
+from tritonnb.recording.trace_source import Agreement
 
 
 @pytest.fixture(params=["http", "grpc"])
@@ -384,3 +385,33 @@ def test_traffic_reaches_a_remote_model(remote: tnb.Remote) -> None:
 def test_unknown_model_is_named_with_the_known_ones(remote: tnb.Remote) -> None:
     with pytest.raises(tnb.TritonError, match=r"has no model 'ones'; did you mean 'one'.*'delay', 'one', 'two'"):
         remote["ones"]
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ("ones", "has no model 'ones'; did you mean 'one'"),
+        (["one", "deley"], "has no model 'deley'; did you mean 'delay'"),
+        (5, "record expected names of models, got 5"),
+        ([1], r"record expected names of models, got \[1\]"),
+    ],
+)
+def test_recording_of_unknown_models_names_similar_ones(remote: tnb.Remote, models: Any, message: str) -> None:
+    with pytest.raises(tnb.TritonError, match=message):
+        remote.record(models)
+
+
+@pytest.mark.parametrize("url", [26001, None, b"http://localhost:1", 1.5, ["localhost:8000"]])
+def test_address_that_is_no_text_is_named(url: Any) -> None:
+    for use in (tnb.connect, lambda url: tnb.load(url, "m")):
+        with pytest.raises(tnb.TritonError) as refused:
+            use(url)
+        assert repr(url) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("identical", "batches", "percent"),
+    [(790, 792, "99.7%"), (792, 792, "100%"), (99999, 100000, "99.9%"), (1, 9, "11.1%")],
+)
+def test_agreement_is_100_percent_only_if_all_batches_are_the_same(identical: int, batches: int, percent: str) -> None:
+    assert f"({percent})" in str(Agreement(batches, identical))

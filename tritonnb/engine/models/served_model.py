@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
@@ -27,6 +28,7 @@ from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
 _serials = itertools.count(1)
+logger = logging.getLogger(__name__)
 _load_numbers = itertools.count(1)
 
 
@@ -117,6 +119,12 @@ class ServedModel:
         self._validator = RequestValidator(self.spec)
         self._cache = cache if context.config.response_cache.enable else None
         self.uses_cache = self._cache is not None
+        if context.config.response_cache.enable and cache is None:
+            logger.warning(
+                "model '%s': response_cache has no effect, since the server has no cache: add "
+                "--cache-config=local,size=BYTES (cache_config={'local': {'size': 'BYTES'}})",
+                self.name,
+            )
         #: The accepted requests without a final response. A set, so that they can be answered when the server stops.
         self._accepted: set[InferRequest] = set()
         self._pins = 0

@@ -25,7 +25,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.models.sequence_inputs import SequenceInputs, read_array, read_only_tensors
 from tritonnb.engine.models.served_model import ServedModel
-from tritonnb.engine.models.validation import RequestValidator
+from tritonnb.engine.models.validation import IncompleteStringError, RequestValidator
 from tritonnb.model_config.model_files import check_warmup_sample, model_file
 from tritonnb.model_config.schema import ModelSpec
 
@@ -69,7 +69,10 @@ def warmup_samples(context: ModelContext) -> list[WarmupSample]:
     for sample in context.config.model_warmup:
         if sample.batch_size:  # others are skipped without validation
             check_warmup_sample(sample, context.directory)
-            requests = tuple(_request(context, spec, validator, sample) for _ in range(sample.batch_size))
+            try:
+                requests = tuple(_request(context, spec, validator, sample) for _ in range(sample.batch_size))
+            except IncompleteStringError as error:  # which Triton finds only when it runs the sample
+                raise _sample_error(sample.name, [error.message]) from error
             samples.append(WarmupSample(sample.name, max(1, sample.count), requests))
     return samples
 
@@ -108,7 +111,7 @@ async def warm_up(
             if sample.rows > served.spec.max_batch_size > 0:
                 limit = f"max allowed is {served.spec.max_batch_size}"
                 error = f"batch size {sample.rows} for '{instance.spec.name}', {limit}"
-                raise _sample_error(sample, [error] * len(sample.requests))
+                raise _sample_error(sample.name, [error] * len(sample.requests))
             await _execute(served, instance, sequences, sample)
 
 
@@ -140,14 +143,14 @@ async def _execute(
         await completed
     responses += [response for response in execution.responses if response is not None]
     if errors := [response.error.message for response in responses if response.error is not None]:
-        raise _sample_error(sample, errors)
+        raise _sample_error(sample.name, errors)
     served.emit(executed_event(served.name, served.version, name, execution, failures, time.monotonic_ns()))
 
 
-def _sample_error(sample: WarmupSample, messages: list[str]) -> InvalidArgumentError:
+def _sample_error(name: str, messages: list[str]) -> InvalidArgumentError:
     """Return the error for a failed sample, with a message for every request that failed."""
     failures = "".join(f"{message}; " for message in messages)
-    return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {failures}")
+    return InvalidArgumentError(f"failed to run warmup sample '{name}': {failures}")
 
 
 def _request(

@@ -29,10 +29,12 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     values = np.array(latencies_ms(rec.requests))
     quantiles = _quantiles(values)
     long_tail = quantiles["p99"] > _LONG_TAIL * max(quantiles["p50"], 1e-9) and values[0] > 0
-    low, high = values[0], max(values[-1], values[0] + 1e-6)
+    low, high = _range(values)
     edges = np.geomspace(low, high, 50) if long_tail else np.linspace(low, high, 50)
     if long_tail:
         ax.set_xscale("log")
+    else:
+        ax.ticklabel_format(useOffset=False)
     ax.hist(values, bins=edges.tolist(), color=series(0))
     for (name, value), line in zip(quantiles.items(), ("-", "--", ":"), strict=True):
         low, high = _interval(values, _QUANTILES[name])
@@ -50,6 +52,13 @@ def describe(rec: Recording) -> str:
     latencies = latencies_ms(rec.requests)
     quantiles = ", ".join(f"{name} {value:.2f} ms" for name, value in _quantiles(latencies).items())
     return f"Histogram of the latency of {len(latencies)} requests: {quantiles}, longest {latencies[-1]:.2f} ms."
+
+
+def _range(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range of the axis: around latencies that hardly differ, such as of one request, 10 % of them."""
+    low, high = float(ordered[0]), float(ordered[-1])
+    missing = 0.1 * high - (high - low) if high > 0 else 1.0
+    return (low - missing / 2, high + missing / 2) if missing > 0 else (low, high)
 
 
 def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, float]:

@@ -267,6 +267,8 @@ class Worksheet:
             for name in names:
                 if name not in self.names:
                     raise InvalidArgumentError(f"answer expected requests of {', '.join(self.names)}, got '{name}'")
+                if names.count(name) > 1:
+                    raise InvalidArgumentError(f"answer expected each request once in a batch, got '{name}' twice")
             batches.append(frozenset(names))
         return batches + [frozenset()] * (len(self.batches) - len(batches))
 

@@ -108,7 +108,7 @@ def record(
     [2]
     """
     server = remote.server
-    names = [models] if isinstance(models, str) else list(remote) if models is None else list(models)
+    names = list(remote) if models is None else _names(remote, models)
     if trace_file is None and receiver is None and _is_deployment(remote):
         return ShortTracebacks(record_replicas(server, names))
     remote.require_extension("trace")
@@ -199,6 +199,14 @@ def _wait(
         if complete >= count or now > deadline or quiet:
             return requests
         time.sleep(_POLL_S)
+
+
+def _names(remote: Remote, models: str | Sequence[str]) -> list[str]:
+    """Return the names of models that the server has."""
+    names = [models] if isinstance(models, str) else models
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(f"record expected names of models, got {models!r}")
+    return [remote[name].name for name in names]
 
 
 def _number(requests: Sequence[TracedRequest], models: Sequence[str]) -> int:
