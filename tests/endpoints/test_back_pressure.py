@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import struct
+import threading
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hpack import Encoder
@@ -13,7 +17,7 @@ from tests.endpoints.http1_peer import Loop
 from tests.endpoints.http2_client import HELLO, INFER, STREAM, message
 from tests.endpoints.in_memory import Connection, Endpoints, Identity
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints import back_pressure
+from tritonnb.endpoints import back_pressure, compression
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
 from tritonnb.endpoints.grpc import stream
 from tritonnb.endpoints.grpc.transport import fast_server, framing, http2
@@ -28,6 +32,7 @@ from tritonnb.endpoints.grpc.transport.framing import (
     WINDOW_UPDATE,
     frame,
 )
+from tritonnb.endpoints.http import inference
 
 _CONFIG = (
     'name: "echo" max_batch_size: 8 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } '
@@ -268,6 +273,63 @@ def test_event_stream_with_too_many_unread_responses_ends_with_an_error(
     assert len(cancelled) == 1
     assert connection.wire.sent.count(b"data: ") == 1
     assert b"generate_stream expected a client that reads its responses" in connection.wire.sent
+
+
+def test_long_body_is_decompressed_on_another_thread(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def watched(body: bytes, encoding: str, limit: int) -> Any:
+        threads.append(threading.current_thread())
+        return compression.decompress(body, encoding, limit)
+
+    monkeypatch.setattr(inference, "decompress", watched)
+    connection = endpoints.connect_http()
+    head, _, document = _HTTP.partition(b"\r\n\r\n")
+    for padding, status in ((2 << 20, b"HTTP/1.1 200 "), (65 << 20, b"HTTP/1.1 400 ")):
+        body = gzip.compress(document + b" " * padding, 1)
+        sent = head.replace(b"69", b"%d\r\nContent-Encoding: gzip" % len(body)) + b"\r\n\r\n" + body
+        connection.feed(sent)
+        end = time.monotonic() + 30
+        while not connection.wire.sent.endswith(b"}") and time.monotonic() < end:
+            loop.pass_time(0)
+        assert connection.wire.sent.startswith(status)
+        connection.wire.sent = b""
+    assert threading.main_thread() not in threads
+    assert len(threads) == 2
+    loop.run_until_complete(loop.shutdown_default_executor())
+
+
+def test_long_message_is_decompressed_on_another_thread(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    original = fast_server._decompress
+
+    def watched(serialized: bytes, encoding: str) -> bytes:
+        threads.append(threading.current_thread())
+        return original(serialized, encoding)
+
+    monkeypatch.setattr(fast_server, "_decompress", watched)
+    packed = gzip.compress(message(*range(1 << 19))[5:], 1)
+    framed = struct.pack(">BI", 1, len(packed)) + packed
+    for path in (INFER, STREAM):
+        fields = {**_FIELDS, ":path": path, "grpc-encoding": "gzip"}
+        connection = endpoints.connect_grpc()
+        connection.feed(HELLO + _open_window(1 << 24, 0))
+        connection.feed(
+            frame(HEADERS, END_HEADERS, 1, Encoder().encode(list(fields.items()))) + _open_window(1 << 24, 1)
+        )
+        connection.feed(*(frame(DATA, 0, 1, framed[at : at + (1 << 14)]) for at in range(0, len(framed), 1 << 14)))
+        connection.feed(frame(DATA, END_STREAM, 1, b""))
+        end = time.monotonic() + 30
+        while _DONE not in connection.wire.sent and time.monotonic() < end:
+            loop.pass_time(0)
+        assert _DONE in connection.wire.sent
+    assert threading.main_thread() not in threads
+    assert len(endpoints.models.accepted) == 2
+    loop.run_until_complete(loop.shutdown_default_executor())
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.endpoints.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
 
 DATA = b"a body " * 1000
 
@@ -96,3 +96,19 @@ def test_compressed_body_of_any_size_is_restored(encoding: str, part: bytes, rep
     compressed = compress(body, encoding)
     assert (gzip.decompress if encoding == "gzip" else zlib.decompress)(compressed) == body
     assert len(compressed) <= len(zlib.compress(body)) + 12 + len(body) // 100  # of a gzip header, and a small window
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (gzip.compress(bytes(1000)), False),
+        (gzip.compress(bytes(1 << 20)), False),
+        (gzip.compress(bytes((1 << 20) + 1)), True),
+        (zlib.compress(bytes(1 << 26)), True),
+        (b"x" * 1000, False),
+        (b"x" * (1 << 17), True),
+        (b"", False),
+    ],
+)
+def test_long_bodies_are_recognized(body: bytes, expected: bool) -> None:
+    assert is_long(body) is expected

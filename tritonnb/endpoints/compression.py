@@ -15,6 +15,9 @@ _EITHER_HEADER = 32 + zlib.MAX_WBITS
 _GZIP_HEADER = 16
 #: The smallest window of zlib, as a power of two, and the bytes of a window that matches do not reach.
 _MIN_WBITS, _LOOKAHEAD = 9, 262
+#: Decompressed bytes, which take a few milliseconds, up to which data is decompressed on the event loop. More of them
+#: are decompressed on another thread, for which zlib releases Python's lock.
+_ON_LOOP = 1 << 20
 
 
 def decompress(
@@ -54,6 +57,18 @@ def decompress(
             "--http-max-input-size to increase the limit."
         )
     return plain
+
+
+def is_long(body: bytes | bytearray | memoryview) -> bool:
+    """Return whether a compressed body takes long to decompress."""
+    if len(body) > _ON_LOOP:
+        return True
+    stream = zlib.decompressobj(_EITHER_HEADER)
+    try:
+        stream.decompress(body, _ON_LOOP)
+    except zlib.error:
+        return len(body) > _ON_LOOP // 16  # corrupt data is decompressed in small steps
+    return bool(stream.unconsumed_tail)
 
 
 def _decompress_corrupt(body: bytes | bytearray | memoryview, limit: int) -> bytes:

@@ -6,17 +6,19 @@ but does not inherit from it: it is not compiled.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tornado import httputil
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.endpoints.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
@@ -37,6 +39,8 @@ _BINARY_HEAD = (
     b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
 )
 
+#: Removes the content encoding of a body, whose limit is the last argument: `decompress`.
+Decompress: TypeAlias = Callable[[bytes | bytearray | memoryview, str | None, int], bytes | bytearray | memoryview]
 _INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
@@ -121,13 +125,15 @@ class Inference:
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
-    def submit(self, chunks: list[bytes | memoryview]) -> None:
+    def submit(self, chunks: list[bytes | memoryview], decompress: Decompress = decompress) -> None:
         """Read the request and submit it to its model; a refused request is answered at once.
 
         Parameters
         ----------
         chunks : list of bytes or memoryview
             The body; a large one is a single writeable `memoryview`.
+        decompress : callable, optional
+            Called with the body, its encoding and the limit.
         """
         services = self._services
         head = self._head
@@ -305,9 +311,30 @@ class HttpRequestHandler:
             self._delegate.finish()
         elif self._inference_head is not None:
             chunks, self._chunks = self._chunks, []
-            Inference(self._services, self._inference_head, self._exchange, self._received_ns).submit(chunks)
+            inference = Inference(self._services, self._inference_head, self._exchange, self._received_ns)
+            encoding = self._inference_head.content_encoding
+            if encoding in ("gzip", "deflate") and is_long(body := b"".join(chunks)):
+                self._submit_decompressed(inference, body, encoding)
+            else:
+                inference.submit(chunks)
         elif self._refusal:
             self._exchange.respond(self._refusal)
+
+    def _submit_decompressed(self, inference: Inference, body: bytes, encoding: str) -> None:
+        """Submit a request whose body is decompressed on another thread."""
+        pending = asyncio.get_running_loop().run_in_executor(
+            None, decompress, body, encoding, self._services.max_input_size
+        )
+
+        def cancel() -> None:
+            pending.cancel()
+
+        def submit(done: asyncio.Future[bytes | bytearray | memoryview]) -> None:
+            if not done.cancelled():
+                inference.submit([body], lambda *_: done.result())
+
+        self._exchange.set_close_callback(cancel)
+        pending.add_done_callback(submit)
 
     def on_connection_close(self) -> None:
         """Called when the client has disconnected before the request was complete."""

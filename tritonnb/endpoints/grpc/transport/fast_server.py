@@ -19,7 +19,7 @@ from urllib.parse import quote_from_bytes
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
-from tritonnb.endpoints.compression import compress
+from tritonnb.endpoints.compression import compress, is_long
 from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
@@ -30,6 +30,7 @@ from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.request_rules import as_triton_error, client_text
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
+_NOT_COMPRESSED = "Exception deserializing request!"
 _PREFIX = struct.Struct(">BI")
 _SUCCESS = b"\x88" + literal("content-type", b"application/grpc")  # 0x88 is ":status: 200" (RFC 7541, A)
 _HEAD = _SUCCESS + literal("grpc-accept-encoding", b"identity, deflate, gzip")
@@ -201,16 +202,39 @@ class _Call:
         if self._begun and not self._streaming:
             self._abort(INTERNAL, "there is more than one request message")
             return
+        self._begun = True
+        if compressed and is_long(message):
+            self._task = self._server.loop.create_task(self._decompress_and_begin(message))
+        else:
+            self._begin(message, compressed)
+
+    async def _decompress_and_begin(self, message: Serialized) -> None:
+        plain = await self._decompressed(message)
+        if plain is not None and not self._over:
+            self._begin(plain, 0)
+
+    async def _decompressed(self, message: Serialized) -> bytes | None:
+        """Decompress a message on another thread; None if the call ends with an error instead."""
+        try:
+            return await self._server.loop.run_in_executor(None, _decompress, message, self._encoding)
+        except TritonError as error:
+            self._fail(error)
+            self.cancelled()
+            return None
+
+    @property
+    def _encoding(self) -> str:
+        return self._headers.get("grpc-encoding", "identity")
+
+    def _begin(self, message: Serialized, compressed: int) -> None:
+        """Start the call if there is room for it."""
         try:
             if compressed:
-                message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
-            self._begun = True
-            if self._streaming or self._connection.may_start(self):
+                message = _decompress(message, self._encoding)
+            if self._connection.may_start(self):
                 self._run(message)
             else:
                 self._message = message
-        except zlib.error:
-            self._abort(INTERNAL, "Exception deserializing request!")
         except Exception as error:
             self._fail(as_triton_error(error))
             self.cancelled()
@@ -313,7 +337,7 @@ class _StreamInfer(_Infer):
     """``ModelStreamInfer``."""
 
     _streaming = True
-    _requests: asyncio.Queue[Serialized | None]
+    _requests: asyncio.Queue[tuple[Serialized, int] | None]  # messages, and whether they are compressed
     _drained: asyncio.Event
     _held = 0  # bytes of the messages that are not taken yet
     _has_ended = False  # whether the client has ended its side of the stream
@@ -326,8 +350,9 @@ class _StreamInfer(_Infer):
         if not self._over:
             self._task = self._server.loop.create_task(self._run_stream())
 
-    def _run(self, message: Serialized) -> None:
-        self._requests.put_nowait(message)
+    def _receive(self, message: Serialized, compressed: int) -> None:
+        self._begun = True
+        self._requests.put_nowait((message, compressed))
         self._held += len(message) + _MESSAGE_OVERHEAD
         self.is_full = self._held > _MAX_HELD
 
@@ -342,10 +367,16 @@ class _StreamInfer(_Infer):
         self._drained.set()
 
     async def _messages_received(self) -> AsyncIterator[Serialized]:
-        while (message := await self._requests.get()) is not None:
+        while (received := await self._requests.get()) is not None:
+            message, compressed = received
             self._held -= len(message) + _MESSAGE_OVERHEAD
             if self.is_full and self._held <= _MAX_HELD // 2:
                 self._fill_up()
+            if compressed:
+                plain = await self._decompressed(message)
+                if plain is None:
+                    return
+                message = plain
             yield message
 
     def _fill_up(self) -> None:
@@ -388,11 +419,14 @@ def _decompress(message: Serialized, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
     inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
-    plain = inflate.decompress(message, LARGEST_DECOMPRESSED + 1)
+    try:
+        plain = inflate.decompress(message, LARGEST_DECOMPRESSED + 1)
+    except zlib.error as error:
+        raise TritonError(_NOT_COMPRESSED, Status.INTERNAL) from error
     if len(plain) > LARGEST_DECOMPRESSED:
         raise InvalidArgumentError(
             f"decompressed message expected at most {LARGEST_DECOMPRESSED} bytes, got more: send it without compression"
         )
     if not inflate.eof:
-        raise zlib.error("incomplete")
+        raise TritonError(_NOT_COMPRESSED, Status.INTERNAL)
     return plain
