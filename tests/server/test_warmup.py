@@ -223,6 +223,6 @@ def test_incomplete_string_is_reported_as_a_failure_of_the_sample_as_by_triton(t
     )
     with Server(tmp_path, port=0) as server:
         assert (
-            "Invalid argument: failed to run warmup sample 'w': incomplete string data for inference input 'X', expecting "
-            "string of length 1819043176 but only 7 bytes available; "
+            "Invalid argument: failed to run warmup sample 'w': incomplete string data for inference input 'X', "
+            "expecting string of length 1819043176 but only 7 bytes available; "
         ) in str(server.load_errors["m"])
