@@ -140,6 +140,7 @@ models: $(MODELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	$(call step,creating $*,{ test -x $*/bin/python || $(PYTHON) -m venv $*; } && \
 		{ $*/bin/python -m pip install -qq $(PINNED) uv 2>/dev/null || echo "uv cannot be had: pip installs more slowly" >&2; })
+	@hooks=$$(git rev-parse --git-path hooks 2>/dev/null) && mkdir -p $$hooks && cp -n tools/commit-msg $$hooks/ || true
 	@touch $@
 
 $(LAB): pyproject.toml $(PINS) | $(VENV)/.created
