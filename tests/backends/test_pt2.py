@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import logging
 import shutil
 import zipfile
@@ -25,7 +27,7 @@ from tests.backends.framework_checks import (
 from tests.backends.models import Loaded, config_of, request, rows
 from tests.backends.serving import Arrays, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
-from tritonnb.backends.pt2 import argument_names, least_rows
+from tritonnb.backends.pt2 import least_rows
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config
@@ -324,18 +326,56 @@ def test_archive_for_wrong_device_is_refused(archives: Path, monkeypatch: pytest
         instance.initialize()
 
 
-def test_non_tensor_example_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="input 0: expected a tensor with a batch dimension, got 3"):
-        tnb.export_pt2(Double(), (3,), tmp_path / "m", max_batch_size=4)
-    with pytest.raises(InvalidArgumentError, match=r"input 0: expected one of .*, got torch\.complex64"):
-        tnb.export_pt2(Double(), (torch.zeros(2, dtype=torch.complex64),), tmp_path / "m")
+Pair = collections.namedtuple("Pair", "values indices")  # as users write it
 
 
-def test_arguments_other_than_tensors_and_containers_are_refused() -> None:
-    leaf = '{"type": null, "context": null, "children_spec": []}'
-    other = '{"type": "torch.Size", "context": null, "children_spec": [' + leaf + "]}"
-    arguments = '[1, {"type": "builtins.tuple", "children_spec": [' + other + ", " + other + "]}]"
-    with pytest.raises(
-        InvalidArgumentError, match="'ARGS': expected a tensor, tuple, list or dict of tensors, got torch"
-    ):
-        argument_names([arguments, f"[1, {leaf}]"])
+@dataclasses.dataclass
+class Scores:
+    best: torch.Tensor
+    rest: torch.Tensor | None = None
+
+
+class Everything(torch.nn.Module):
+    """A module whose result has every kind of container."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return collections.OrderedDict(
+            named=Pair(x + 1, x + 2),
+            top=torch.topk(x, 2, dim=1),
+            scores=Scores(x.sum(1, keepdim=True)),
+            rows=x.shape[0],
+            more=[x * 3, {"deep": (x * 4, None)}],
+        )
+
+
+def test_results_in_every_container_are_outputs(tmp_path: Path) -> None:
+    tnb.export_pt2(Everything(), (torch.zeros(1, 3),), tmp_path / "m", max_batch_size=LIMIT, inductor_configs=QUICK)
+    x = np.array([[3, 1, 2], [4, 6, 5]], np.float32)
+    with tnb.serve(tmp_path, port=0) as server:
+        outputs = list(server["m"](INPUT__0=x).values())
+    expected = [x + 1, x + 2, [[3, 2], [6, 5]], [[0, 2], [1, 2]], [[6], [15]], x * 3, x * 4]
+    assert [output.tolist() for output in outputs] == [np.asarray(array).tolist() for array in expected]
+
+
+def test_archives_of_other_exporters_have_their_containers(tmp_path: Path) -> None:
+    """With classes that are registered where the archive is written only."""
+    torch.utils._pytree._register_namedtuple(Pair, serialized_type_name="tests.Pair")
+    torch.export.register_dataclass(Scores, serialized_type_name="tests.Scores")
+
+    class Results(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return collections.OrderedDict(pair=Pair(x + 1, (None, x + 2)), scores=Scores(x + 3))
+
+    (tmp_path / "1").mkdir()
+    program = torch.export.export(Results(), (torch.zeros(2, 3),))
+    package = str(tmp_path / "1/model.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=QUICK)
+    names = ["RESULT[pair][0]", "RESULT[pair][1][1]", "RESULT[scores][best]", "OUTPUT__3"]
+    tensors = 'input { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 2, 3 ] }' + "".join(
+        f'output {{ name: "{name}" data_type: TYPE_FP32 dims: [ 2, 3 ] }}' for name in names
+    )
+    loaded = Loaded(config_of("pytorch", tensors, AOTI, max_batch_size=0), tmp_path)
+    (answer,) = loaded.run(request(INPUT__0=np.zeros((2, 3), np.float32)))
+    assert [output.array[0, 0] for output in answer.outputs] == [1, 2, 3, 3]
+    with pytest.raises(InvalidArgumentError, match=r"output 'RESULT\[pair\]\[1\]\[0\]': expected a tensor, got None"):
+        Loaded(config_of("pytorch", tensors.replace("[1][1]", "[1][0]"), AOTI, max_batch_size=0), tmp_path)

@@ -41,7 +41,7 @@ from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 AOTI_PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
 
-Run = Callable[[list[Array]], list[Array]]
+Run = Callable[[list[Array]], list[Array | None]]
 
 _INPUT_ERROR = re.compile(r"input_handles\[(\d+)\]: (.*)", re.DOTALL)
 _DIM_ERROR = re.compile(r"at (\d+), expected(?: it)?(?: to be [<>]=)?:? (\d+), but got: (\d+)")
@@ -137,7 +137,7 @@ class Pt2Instance(BackendModelInstance):
         """Release the archive."""
         del self._loader
 
-    def _run(self, arrays: list[Array]) -> list[Array]:
+    def _run(self, arrays: list[Array]) -> list[Array | None]:
         """Return all results of the program, for the inputs in the order of ``_positions``."""
         flat: list[Any] = [None] * len(arrays)
         for array, position in zip(arrays, self._positions.values(), strict=True):
@@ -145,7 +145,11 @@ class Pt2Instance(BackendModelInstance):
             flat[position] = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
         with torch.inference_mode() if self._model.inference_mode else torch.no_grad():
             # The list is emptied by the call.
-            return [result.detach().cpu().contiguous().numpy() for result in self._loader.boxed_run(flat)]
+            # A result of the module can be None; it has a position, too, and `_check_program` refuses it as an output.
+            return [
+                None if result is None else result.detach().cpu().contiguous().numpy()
+                for result in self._loader.boxed_run(flat)
+            ]
 
 
 def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
@@ -175,17 +179,31 @@ def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _leaves(spec: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    kind, children = spec["type"], spec["children_spec"]
-    if kind is None:
+    if spec["type"] is None:
         yield prefix
-    elif kind in ("builtins.tuple", "builtins.list"):
-        for index, child in enumerate(children):
-            yield from _leaves(child, f"{prefix}[{index}]")
-    elif kind == "builtins.dict":
-        for key, child in zip(json.loads(spec["context"]), children, strict=True):
-            yield from _leaves(child, f"{prefix}[{key}]")
-    else:
-        raise InvalidArgumentError(f"'{prefix}': expected a tensor, tuple, list or dict of tensors, got {kind}")
+        return
+    children = spec["children_spec"]
+    for key, child in zip(_child_names(spec["context"], len(children)), children, strict=True):
+        yield from _leaves(child, f"{prefix}[{key}]")
+
+
+def _child_names(context: Any, count: int) -> Sequence[Any]:
+    """Return the keys or fields of a container, or else the positions of its elements.
+
+    Only the context says which: any class can be registered as a container, and its name is free. Dicts and ordered
+    dicts have a list of keys, default dicts have ``dict_context``, dataclasses two lists of fields (with a tensor, and
+    with None). Named tuples have no fields there.
+    """
+    if isinstance(context, str):
+        try:
+            context = json.loads(context)
+        except ValueError:  # the name of a class
+            return range(count)
+    if isinstance(context, dict):
+        context = context.get("dict_context")
+    if isinstance(context, list) and len(context) == 2 and all(isinstance(fields, list) for fields in context):
+        context = context[0]
+    return context if isinstance(context, list) and len(context) == count else range(count)
 
 
 def numbered(names: list[str], prefix: str) -> dict[str, int]:
@@ -353,7 +371,7 @@ def _control_datatype(control: Any) -> DataType:
 
 def _run_accepted(
     spec: ModelSpec, run: Run, shapes: Mapping[str, tuple[list[int], DataType]], inputs: Mapping[str, int]
-) -> tuple[list[Array], list[Array]]:
+) -> tuple[list[Array], list[Array | None]]:
     """Return zeros that the program accepts, and its results; a variable dim gets the size that it expects."""
     names = {position: name for name, position in inputs.items()}
     sizes = {name: [_FIRST_SIZE if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
@@ -380,7 +398,11 @@ def _run_accepted(
             sizes[name][index] = int(dim[2])
 
 
-def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array) -> None:
+def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array | None) -> None:
+    if array is None:
+        raise InvalidArgumentError(
+            f"model '{spec.name}', output '{tensor.name}': expected a tensor, got None; remove the output"
+        )
     if array.dtype != tensor.datatype.numpy:
         raise InvalidArgumentError(
             f"configuration expects datatype {tensor.datatype.config_name} for output '{tensor.name}', model provides "

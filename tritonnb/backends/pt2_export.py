@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,8 @@ def export_pt2(
 ) -> str:
     """Compile a PyTorch module with AOTInductor, and write *1/model.pt2* and *config.pbtxt* into a model directory.
 
-    A *config.pbtxt* with another text remains as *config.pbtxt.bak*.
+    A *config.pbtxt* with another text remains as *config.pbtxt.bak*. If it fails or is interrupted, the directory is as
+    before.
 
     Takes from ten seconds to some minutes, and needs a C++ compiler. The archive runs on machines with the same kind
     of processor and the same version of PyTorch.
@@ -32,7 +37,8 @@ def export_pt2(
     Parameters
     ----------
     module : torch.nn.Module
-        Set to evaluation mode.
+        Set to evaluation mode. It may return tensors, and tuples, lists, dicts, named tuples and dataclasses of
+        tensors; results that are None or an integer are not among the outputs.
     args : tuple
         Example arguments of ``forward``: tensors, or tuples, lists and dicts of tensors, all on one device.
     directory : path
@@ -53,7 +59,8 @@ def export_pt2(
     Raises
     ------
     InvalidArgumentError
-        If an example is not a tensor, has a datatype that a configuration cannot have, or no batch dimension.
+        If an example or result is not a tensor, has a datatype that a configuration cannot have, or no batch dimension;
+        nothing is compiled then.
     ImportError
         If ``torch`` is not installed.
 
@@ -78,24 +85,94 @@ def export_pt2(
             raise InvalidArgumentError(
                 f"input {index}: expected a tensor{' with a batch dimension' if batching else ''}, got {example!r}"
             )
+    try:
+        pytree.treespec_dumps(pytree.tree_structure(examples))
+    except NotImplementedError as error:  # would be raised after the compilation
+        raise InvalidArgumentError(
+            f"the arguments: expected tensors, or tuples, lists and dicts of tensors, got another container: {error}"
+        ) from error
     dynamic_shapes = None
     if batching:
         # PyTorch treats a dimension of size 1 as a constant.
-        examples = pytree.tree_map(lambda example: torch.cat([example, example])[:2], examples)
+        examples = pytree.tree_map(lambda example: torch.cat([example, example])[:_ROWS], examples)
         batch = torch.export.Dim("batch", min=1, max=max_batch_size)
         arguments, keywords = pytree.tree_map(lambda _: {0: batch}, examples)
         dynamic_shapes = (*arguments, *keywords.values())
-    program = torch.export.export(module.eval(), *examples, dynamic_shapes=dynamic_shapes)
+    plain = _with_plain_results(module.eval())
+    program = torch.export.export(plain, *examples, dynamic_shapes=dynamic_shapes)
     with torch.no_grad():
-        results = pytree.tree_leaves(module(*examples[0], **examples[1]))
+        results = pytree.tree_leaves(plain(*examples[0], **examples[1]))
     path = Path(directory)
     text = _config_text(path.name, max_batch_size, pytree.tree_leaves(examples), results)
-    (path / "1").mkdir(parents=True, exist_ok=True)
-    torch._inductor.aoti_compile_and_package(
-        program, package_path=str(path / "1" / "model.pt2"), inductor_configs=dict(inductor_configs or {})
-    )
-    write_text(path / "config.pbtxt", text)
+    # Not in the model's directory: a server may watch it, and a compilation can fail or be interrupted.
+    with tempfile.TemporaryDirectory() as temporary:
+        archive = Path(temporary) / "model.pt2"
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(archive), inductor_configs=dict(inductor_configs or {})
+        )
+        _install(archive, path, text)
     return text
+
+
+#: The rows of the examples of a program that batches.
+_ROWS = 2
+
+
+def _with_plain_results(module: Any) -> Any:
+    """Return a module with the same results in tuples, lists and dicts, the containers that an archive can name."""
+    import torch
+
+    class PlainResults(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                return _plain(module(*args, **kwargs), "RESULT")
+
+            # torch.export assigns the dynamic shapes to the parameters of this signature.
+            forward.__signature__ = inspect.signature(module.forward)  # type: ignore[attr-defined]
+            self.forward = forward
+
+    return PlainResults().eval()
+
+
+def _plain(value: Any, name: str) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor | torch.SymInt | None) or type(value) is int:
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):  # such as the outputs of transformers
+        return {key: _plain(child, f"{name}[{key}]") for key, child in value.items()}
+    if isinstance(value, tuple | list):  # such as named tuples, and the results of torch.topk and torch.max
+        children = [_plain(child, f"{name}[{index}]") for index, child in enumerate(value)]
+        return tuple(children) if isinstance(value, tuple) else children
+    raise InvalidArgumentError(
+        f"'{name}' of the module: expected a tensor, or tuples, lists, dicts and dataclasses of tensors, got "
+        f"{value!r}; return it as a tensor, or not at all"
+    )
+
+
+def _install(archive: Path, directory: Path, text: str) -> None:
+    """Put an archive and its configuration into a model directory; if that fails, the directory is as before."""
+    version = directory / "1"
+    created = [path for path in (version, directory) if not path.exists()]
+    config, partial = directory / "config.pbtxt", version / ".model.pt2.partial"
+    before = config.read_bytes() if config.exists() else None
+    try:
+        version.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(archive, partial)
+        write_text(config, text)
+        partial.replace(version / "model.pt2")
+    except BaseException:  # KeyboardInterrupt, too
+        partial.unlink(missing_ok=True)
+        if before is not None:
+            config.write_bytes(before)
+        for path in created:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: list[Any]) -> str:
@@ -108,17 +185,26 @@ def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: lis
         'platform: "torch_aoti"',
         f"max_batch_size: {max_batch_size}",
     ]
-    for kind, tensors in (("input", inputs), ("output", outputs)):
-        for index, tensor in enumerate(tensors):
-            data_type = data_types.get(tensor.dtype)
-            if data_type is None:
-                expected = ", ".join(map(str, data_types))
-                raise InvalidArgumentError(f"{kind} {index}: expected one of {expected}, got {tensor.dtype}")
-            dims = list(tensor.shape[max_batch_size > 0 :])
-            reshape = "" if dims else " reshape { }"
-            lines.append(
-                f'{kind} [ {{ name: "{kind.upper()}__{index}" data_type: {data_type} dims: {dims or [1]}{reshape} }} ]'
+    tensors = [("input", index, tensor) for index, tensor in enumerate(inputs)]
+    # None and integers have a position in the archive, but are no outputs.
+    tensors += [("output", index, tensor) for index, tensor in enumerate(outputs) if hasattr(tensor, "dtype")]
+    if len(tensors) == len(inputs):
+        raise InvalidArgumentError("the result of the module: expected at least one tensor, got none")
+    for kind, index, tensor in tensors:
+        if kind == "output" and max_batch_size > 1 and tensor.shape[:1] != (_ROWS,):
+            raise InvalidArgumentError(
+                f"output {index}: expected a batch dimension of {_ROWS} rows, as the inputs have, got the shape "
+                f"{list(tensor.shape)}; set max_batch_size=0"
             )
+        data_type = data_types.get(tensor.dtype)
+        if data_type is None:
+            expected = ", ".join(map(str, data_types))
+            raise InvalidArgumentError(f"{kind} {index}: expected one of {expected}, got {tensor.dtype}")
+        dims = list(tensor.shape[max_batch_size > 0 :])
+        reshape = "" if dims else " reshape { }"
+        lines.append(
+            f'{kind} [ {{ name: "{kind.upper()}__{index}" data_type: {data_type} dims: {dims or [1]}{reshape} }} ]'
+        )
     if max_batch_size > 1:
         lines.append("dynamic_batching { }")
     return "\n".join(lines) + "\n"
