@@ -11,35 +11,35 @@ import pytest
 
 from tritonnb.endpoints.endpoint import listen
 
-uvloop = pytest.importorskip("uvloop")
+ORDINARY_SOCKET = socket.socket
 
 
-def bound_socket(port: int = 0) -> socket.socket:
-    """A socket that has a port but does not listen yet; several may have the same one."""
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind(("127.0.0.1", port))
-    return bound
+class OvertakenSocket(socket.socket):
+    """A socket whose port is taken by another one between bind and listen."""
+
+    def bind(self, address: Any) -> None:
+        super().bind(address)
+        self.other = ORDINARY_SOCKET()
+        self.other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.other.bind(self.getsockname())
+        self.other.listen()
 
 
-class OvertakenLoop(uvloop.Loop):  # type: ignore[misc, name-defined]
-    """A loop whose port is taken by another process between bind and listen."""
-
-    async def create_server(self, make_protocol: Any, host: str, port: int, **options: Any) -> asyncio.Server:
-        with bound_socket() as other:
-            own = bound_socket(other.getsockname()[1])
-            other.listen()
-            return await super().create_server(make_protocol, sock=own)
+def test_port_taken_between_bind_and_listen_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", OvertakenSocket)
+    with pytest.raises(OSError, match="already in use") as raised:
+        asyncio.run(listen(asyncio.Protocol, "127.0.0.1", 0, reuse_port=False))
+    assert raised.value.errno == errno.EADDRINUSE
 
 
-def test_port_taken_between_bind_and_listen_is_an_error() -> None:
-    loop = OvertakenLoop()
-    try:
-        with pytest.raises(OSError, match="already in use") as raised:
-            loop.run_until_complete(listen(asyncio.Protocol, "127.0.0.1", 0, reuse_port=False))
-        assert raised.value.errno == errno.EADDRINUSE
-    finally:
-        loop.close()
+def test_all_addresses_of_a_host_have_the_same_port() -> None:
+    async def connect() -> list[int]:
+        listener, port = await listen(asyncio.Protocol, "localhost", 0, reuse_port=False)
+        ports = [server.sockets[0].getsockname()[1] for server in listener._servers]
+        listener.close()
+        return [port, *ports]
+
+    assert len(set(asyncio.run(connect()))) == 1
 
 
 def test_port_is_returned() -> None:

@@ -76,6 +76,7 @@ OWN_PROCESS = {
 }
 #: What others may change; the how-to lists it.
 LISTED = {
+    "core/forks.py": {"os.register_at_fork"},
     "backends/pt2.py": {"os.environ.setdefault"},
     "backends/python/module_import.py": {"sys.path", "sys.path_hooks"},
     "backends/tensorflow_model.py": {"os.environ.setdefault"},

@@ -25,6 +25,7 @@ from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import DATATYPES, INVALID, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import TensorSpec
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 MODEL_FILE = "model.onnx"
 #: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
-_measuring = threading.Lock()
+_measuring = fork_safe(threading.Lock())
 
 #: The datatypes by the type that ONNX Runtime reports for a tensor, such as ``tensor(float)``.
 _DATATYPES = {f"tensor({datatype.onnx})": datatype for datatype in DATATYPES if datatype.onnx}

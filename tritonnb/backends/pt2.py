@@ -35,6 +35,7 @@ from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_tensor, shape_error
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, datatype_of
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
@@ -52,7 +53,7 @@ _FIRST_SIZE = 2
 _BATCH_ADVICE = "; export it with a dynamic first dimension that allows max_batch_size rows, or set max_batch_size: 0"
 
 #: Archives are loaded one at a time, so that the growth of the process's memory is that of one archive.
-_loading = threading.Lock()
+_loading = fork_safe(threading.Lock())
 
 
 class Pt2Model(BackendModel):

@@ -25,6 +25,7 @@ from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, conf
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
+from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class PyTorchBackend(Backend):
     supports_batch_tensors = True
 
     def __init__(self) -> None:
-        self._threads_set = threading.Lock()
+        self._threads_set = fork_safe(threading.Lock())
         self._threads: dict[str, int] = {}
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:

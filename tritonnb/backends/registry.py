@@ -14,6 +14,7 @@ from tritonnb.backends.contract import Backend, ModelContext
 from tritonnb.backends.isolation.backend import IsolatedBackend
 from tritonnb.backends.location import find_backend
 from tritonnb.backends.native.library import unique_path
+from tritonnb.core.forks import fork_safe
 
 
 class BackendRegistry:
@@ -31,7 +32,7 @@ class BackendRegistry:
         self._settings_of = settings_of
         self._directory = directory
         self._backends: dict[tuple[str, str], Backend] = {}
-        self._lock = threading.Lock()  # models are loaded on several threads
+        self._lock = fork_safe(threading.Lock())  # models are loaded on several threads
 
     def get(self, name: str, library: Path | None = None) -> Backend:
         """Return the backend with a name, created by the first call.

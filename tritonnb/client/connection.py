@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar, Self
@@ -19,6 +18,7 @@ from tritonnb.client.v2_client import V2Client, V2HttpClient
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.forks import finalize
 from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -85,7 +85,7 @@ class Remote(NamedModels):
         self.metrics_url = metrics_url
         self.extensions: Sequence[str] = server.metadata().get("extensions", ())
         self.changed_configs = ChangedConfigs()
-        self._finalizer = weakref.finalize(self, self.changed_configs.restore_all)
+        self._finalizer = finalize(self, self.changed_configs.restore_all)
 
     @property
     def url(self) -> str:

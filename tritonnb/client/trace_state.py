@@ -5,12 +5,14 @@ A model has the server's settings until it gets its own; the value None resets a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.forks import require_process
 from tritonnb.core.json_types import Json
 
 #: An update that gives a model the server's settings again.
@@ -33,14 +35,17 @@ def changed_settings(server: V2Client, models: Sequence[str], changes: Mapping[s
     """
     shared = server.trace_settings()
     changed: list[tuple[str, Json]] = []
+    process = os.getpid()
     try:
         for name in models:
             changed.append((name, _restoration(server.trace_settings(name), shared)))
             server.update_trace_settings(changes, name)
         yield
+        require_process(process, f"recording of {server.url}")
     except BaseException:
-        with suppress(TritonError):  # the error of the block is the one to report
-            _restore(server, changed)
+        if os.getpid() == process:  # a forked child must not end the recording of its parent
+            with suppress(TritonError):  # the error of the block is the one to report
+                _restore(server, changed)
         raise
     _restore(server, changed)
 

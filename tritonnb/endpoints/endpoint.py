@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
+import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
+
+from tritonnb.core import forks
+from tritonnb.runtime.execution.loop import run_in_thread
+
+#: Connections that wait to be accepted.
+_BACKLOG = 1024
 
 
 class Transport(Protocol):
@@ -37,6 +44,7 @@ class Endpoint:
     def __init__(self, host: str, transport: Transport) -> None:
         self.host = host
         self.port = 0
+        self._is_listening = False
         self._transport = transport
 
     async def start(self, port: int = 0) -> None:
@@ -50,10 +58,17 @@ class Endpoint:
             If an option is invalid.
         """
         self.port = await self._transport.start(self.host, port)
+        forks.ports[self.port] += 1
+        self._is_listening = True
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
-        await self._transport.stop(drain)
+        try:
+            await self._transport.stop(drain)
+        finally:
+            if self._is_listening:
+                self._is_listening = False
+                forks.ports.subtract([self.port])
 
 
 async def close_connections(connections: set[Any], is_busy: Callable[[Any], bool], drain: float) -> None:
@@ -66,10 +81,24 @@ async def close_connections(connections: set[Any], is_busy: Callable[[Any], bool
     await asyncio.sleep(0)
 
 
-async def listen(
-    make_protocol: Callable[[], Any], host: str, port: int, *, reuse_port: bool
-) -> tuple[asyncio.Server, int]:
-    """Listen on a port, and return the server and the port; the system chooses one if it is 0.
+class Listener:
+    """The listening sockets of a port: one for each address of its host."""
+
+    def __init__(self) -> None:
+        self._servers: list[asyncio.Server] = []
+
+    async def add(self, make_protocol: Callable[[], Any], listener: socket.socket) -> None:
+        """Accept the connections of a socket that listens."""
+        self._servers.append(await asyncio.get_running_loop().create_server(make_protocol, sock=listener))
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        for server in self._servers:
+            server.close()
+
+
+async def listen(make_protocol: Callable[[], Any], host: str, port: int, *, reuse_port: bool) -> tuple[Listener, int]:
+    """Listen on a port, and return the listener and the port; the system chooses one if it is 0.
 
     Parameters
     ----------
@@ -85,10 +114,34 @@ async def listen(
     OSError
         If the port is taken.
     """
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(make_protocol, host, port, backlog=1024, reuse_port=reuse_port or None)
-    listener = server.sockets[0]
-    if listener is None:  # uvloop hides it if another process began to listen after uvloop had bound its socket
-        server.close()
-        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    return server, int(listener.getsockname()[1])
+    # The event loop gets sockets, not the host: uvloop would look it up on threads of libuv, which a forked child does
+    # not have. When the child exits, libuv joins them all the same, and crashes.
+    look_up = partial(socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listener = Listener()
+    try:
+        for family, _, _, _, address in dict.fromkeys(await run_in_thread(look_up)):
+            bound = _bound_socket(family, (address[0], port, *address[2:]), reuse_port)
+            port = int(bound.getsockname()[1])
+            await listener.add(make_protocol, bound)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, port
+
+
+def _bound_socket(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket:
+    """Return a socket that listens on an address."""
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # on Windows, it would permit two servers on one port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:  # IPv4 has its own socket
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+        bound.listen(_BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
+    return bound

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, RequestArrived, RequestRefused
+from tritonnb.core.forks import fork_safe
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, requests_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -205,7 +206,7 @@ class ServerActivity:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
-        self._lock = threading.Lock()  # views update it on their own threads
+        self._lock = fork_safe(threading.Lock())  # views update it on their own threads
         self._users = 0
         remembered = list(server.call(self._attach))
         now_ns = time.monotonic_ns()

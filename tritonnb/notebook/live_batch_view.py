@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChanged
+from tritonnb.core.forks import call_in_children, fork_safe
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -105,7 +106,9 @@ class LiveBatchView(BatchView):
         self._activity = ServerActivity.follow(model.server)
         self._stateful = self._session.config.HasField("sequence_batching")
         self._stop = threading.Event()
-        self._encoding = threading.Lock()  # deliveries are made on the view's thread and at the end of a cell
+        self._encoding = fork_safe(
+            threading.Lock()
+        )  # deliveries are made on the view's thread and at the end of a cell
         self._busy = False
         self._flushed: object = None
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
@@ -116,7 +119,14 @@ class LiveBatchView(BatchView):
         self.on_msg(_on_message)
         self._exits = False
         atexit.register(self._stop_at_exit)
+        call_in_children(self._forked)
         self._thread.start()
+
+    def _forked(self) -> None:
+        """End the view in a forked child, where its thread does not exist."""
+        self._stop, self.ended = threading.Event(), threading.Event()
+        self._exits = True
+        self.ended.set()
 
     def recording(self) -> Recording | None:
         """Return the newest events as a recording."""

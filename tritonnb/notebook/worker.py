@@ -12,6 +12,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from tritonnb.core.forks import call_in_children, fork_safe
+
 logger = logging.getLogger(__name__)
 
 #: What a worker runs: a call without arguments whose result is ignored.
@@ -46,7 +48,7 @@ class Worker:
         self._poll = poll
         self._interval_s = interval_s
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._submitting = threading.Lock()
+        self._submitting = fork_safe(threading.Lock())
         self.stopped = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
@@ -113,9 +115,14 @@ class LatestOnlyWorker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._next: Callable[[], None] | None = None
         self._thread: threading.Thread | None = None
+        call_in_children(self._forked)
+
+    def _forked(self) -> None:
+        """Forget the thread in a forked child, which does not have it: `join` would wait for its end."""
+        self._thread = None
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run a job soon, instead of one that was submitted before and has not begun."""

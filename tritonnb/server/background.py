@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
@@ -17,7 +16,9 @@ from typing import Any, Self, TypeVar
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.forks import call_in_children, finalize, keep_forever
 from tritonnb.core.packed_events import Packed, positions, unpack
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop
@@ -70,7 +71,8 @@ class BackgroundServer:
         self.engine = Engine(options)
         self.submitter = Submitter(self.engine, self._background)
         self.endpoints = Endpoints()
-        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
+        self._finalizer = finalize(self, _stop, self._background, self.engine, self.endpoints)
+        call_in_children(self._forked)
         try:
             if replaces is not None:
                 self.run(_probe_startup(self.engine, listen.on_free_ports(replaces.endpoints)))
@@ -78,6 +80,7 @@ class BackgroundServer:
                 replaces.stop()
             report = _Progress(self._loading_text, REPORT_LOADING_AFTER_S).report
             self._background.run(_start(self.engine, self.endpoints, listen), report=report)
+            self._background.url = self.url
         except BaseException:
             self.stop()
             raise
@@ -86,6 +89,13 @@ class BackgroundServer:
     def alive(self) -> bool:
         """True if the server has not been stopped."""
         return self._background.alive
+
+    def _forked(self) -> None:
+        """Fail all calls from now on: this is a forked child, without the server's threads."""
+        self._background.abandon()
+        self.submitter.abandon()
+        keep_forever(self.engine)
+        keep_forever(self.endpoints)
 
     @property
     def stopped_text(self) -> str:
@@ -179,7 +189,8 @@ class BackgroundServer:
         """Record the events of a ``with`` block.
 
         The recording is filled when the block ends and the batches that were sent are executed, but at most a second
-        after the block: the execution of a generator ends after its last response.
+        after the block: the execution of a generator ends after its last response. However the block ends, even if the
+        server is stopped inside it, the recording has what happened until then.
 
         Examples
         --------
@@ -200,10 +211,22 @@ class BackgroundServer:
             yield recording
         finally:
             try:
-                self.run(_wait_for_executions(self.engine.stream, events))
+                with suppress(UnavailableError):  # the server was stopped inside the block: nothing more comes
+                    self._complete_recording(events)
             finally:  # an interrupt ends the wait
-                self.call(self.engine.stream.detach, events.append)
-            recording.fill(map(unpack, events), self.call(self.engine.configs))
+                recording.fill(map(unpack, events.copy()), self._configs())
+
+    def _complete_recording(self, events: list[Packed]) -> None:
+        try:
+            self.run(_wait_for_executions(self.engine.stream, events))
+        finally:
+            self.call(self.engine.stream.detach, events.append)
+
+    def _configs(self) -> dict[str, pb.ModelConfig]:
+        try:
+            return self.call(self.engine.configs)
+        except UnavailableError:  # the server was stopped: nothing changes any more
+            return self.engine.configs()
 
     def recent(self) -> Recording:
         """Return a recording of the latest events, without a ``with`` block.

@@ -74,6 +74,12 @@ class Submitter:
                 request, _ = self._pending.popleft()
                 request.answer(InferResponse(error=UnavailableError(self._background.stopped_text)))
 
+    def abandon(self) -> None:
+        """Accept no more requests: this is a forked child."""
+        self._loop = self._background.loop  # a closed one
+        self._pending.clear()
+        self._is_wake_scheduled = False  # otherwise the next request would wait for a wake-up of the parent's loop
+
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request; called on any thread."""
         with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.forks import fork_safe
 from tritonnb.telemetry.histogram import Histogram
 
 Labels = tuple[tuple[str, str], ...]
@@ -53,7 +54,7 @@ class CustomMetrics:
     """The families of a server."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._families: dict[str, CustomMetricFamily] = {}
 
     def open(self, name: str, description: str, kind: MetricKind) -> CustomMetricFamily:

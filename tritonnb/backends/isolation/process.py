@@ -22,6 +22,7 @@ from tritonnb.backends.isolation.channel import Channel, Header, Message, anonym
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_error
 from tritonnb.backends.isolation.launch import TIMEOUT
 from tritonnb.backends.isolation.model_calls import ChildCalls
+from tritonnb.core.forks import call_in_children, release_descriptors
 
 _PROGRAM = Path(__file__).parent / "child" / "start.py"
 _CHUNK = 1 << 16
@@ -100,6 +101,7 @@ class ChildProcess:
         self._server = server
         self._reader = threading.Thread(target=self._read, name=f"tritonnb calls of {name}", daemon=True)
         self._reader.start()
+        call_in_children(self._forked)
 
     def start(self, header: Header) -> Message:
         """Run a command that creates a part of the model: the same as `run`, but `end_starting` ends the process."""
@@ -168,6 +170,11 @@ class ChildProcess:
             if work.fileno() not in ready or not work.fill():
                 return None
         return message
+
+    def _forked(self) -> None:
+        """Release the descriptors in a forked child: the process would not see the end of the server otherwise."""
+        channels = (self._work.fileno(), self._calls.fileno())
+        release_descriptors([*channels, *self._open, *self._outputs.values()])
 
     def close(self, timeout_s: float = 0.0) -> None:
         """Wait until the process has ended, at most ``timeout_s`` seconds, then end it; its output is read first.

@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonnb.backends.native import build
 from tritonnb.core.errors import Status, TritonError, UnsupportedError
+from tritonnb.core.forks import fork_safe
 
 #: By number, as libraries return them.
 STATUSES = tuple(Status)
@@ -228,7 +229,7 @@ def created(function: Callable[..., int | None], *arguments: Any) -> int | None:
 
 
 _opened: dict[Path, list[tuple[int, int]]] = {}
-_opened_lock = threading.Lock()
+_opened_lock = fork_safe(threading.Lock())
 
 
 def unique_path(path: Path) -> str:

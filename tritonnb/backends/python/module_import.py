@@ -23,8 +23,9 @@ from typing import Any
 from tritonnb.backends.python import pb_utils
 from tritonnb.core.errors import InternalError
 from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.forks import fork_safe
 
-_lock = threading.RLock()
+_lock = fork_safe(threading.RLock())
 _numbers = itertools.count()
 #: The version directories of the models that are imported, by the packages that stand for them.
 _versions: dict[str, Path] = {}

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import InternalError, UnavailableError
 from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.forks import call_in_children, fork_safe, forked_text, keep_forever
 
 try:
     import uvloop
@@ -52,22 +53,40 @@ class BackgroundLoop:
         The message of the error that calls after `stop` raise.
     on_closed : callable
         Called on the loop's thread once the loop is closed: nothing that was passed to it later will run.
+    url : str
+        Where other processes reach what runs on the loop; empty if they do not.
     """
 
     def __init__(self, name: str = "tritonnb") -> None:
         self.stopped_text = STOPPED
         self.on_closed: Callable[[], None] = lambda: None
+        self.url = ""
         self.loop = new_event_loop()
-        self._stopping = threading.Lock()
-        self._stopped = False
+        self._stopping = fork_safe(threading.Lock())
+        self._stopped = self._is_forked = False
         self._stop_requested: asyncio.Future[None] = self.loop.create_future()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        call_in_children(self.abandon)
 
     @property
     def alive(self) -> bool:
         """True if the loop is running."""
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._is_forked
+
+    def abandon(self) -> None:
+        """Fail all calls from now on: this is a forked child, without the thread."""
+        if self._is_forked:
+            return
+        self._is_forked = True
+        if not self._stopped:
+            self._stopped = True
+            self.stopped_text = forked_text(self.url)
+        # The handles of the loop share the parent's epoll instance, so they must not be closed here. A closed loop
+        # takes its place: whatever would be put on the loop fails at once.
+        keep_forever(self.loop)
+        self.loop = asyncio.BaseEventLoop()  # has no descriptors, and writes nothing to the log
+        self.loop.close()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function on the event loop and wait for its result."""
@@ -99,7 +118,7 @@ class BackgroundLoop:
         UnavailableError
             After `stop`.
         """
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread and not self._is_forked:
             coroutine.close()
             raise RuntimeError("the server's event loop cannot wait for itself: use the async form")
         with self._stopping:
@@ -109,6 +128,8 @@ class BackgroundLoop:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             while not concurrent.futures.wait([future], interval).done:
+                if self._is_forked:  # by the handler of a signal
+                    raise UnavailableError(self.stopped_text)
                 report()
             return future.result()
         except concurrent.futures.CancelledError:
@@ -127,7 +148,7 @@ class BackgroundLoop:
             if not self._stopped:
                 self._stopped = True
                 self.loop.call_soon_threadsafe(settle, self._stop_requested, None)
-        if threading.current_thread() is not self._thread:  # no thread can wait for itself
+        if threading.current_thread() is not self._thread and not self._is_forked:  # no thread can wait for itself
             self._thread.join()
 
     def _run(self) -> None:

@@ -6,7 +6,9 @@ Everything here reads files, so it is called on other threads than that of the e
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from tritonnb.backends.contract import Backend
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.forks import finalize
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.engine.options import EngineOptions
@@ -153,8 +156,8 @@ class ModelDirectories:
             raise ConfigError(name, error.message.removeprefix(COMPLAINT), hint=error.hint) from error
         if Path(name).name != name:
             raise ConfigError.not_polled(name)
-        temporary = tempfile.TemporaryDirectory(prefix="tritonnb-")
-        directory = Path(temporary.name) / name
+        temporary = _TemporaryDirectory()
+        directory = temporary.path / name
         for path, content in files.items():
             if ".." in PurePosixPath(path).parts:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
@@ -198,6 +201,14 @@ class ModelDirectories:
             is_config_given=loaded.is_given,
             config_text=loaded.text,
         )
+
+
+class _TemporaryDirectory:
+    """A directory that is deleted when this object is freed; unlike `tempfile`, not by a forked child."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="tritonnb-"))
+        finalize(self, functools.partial(shutil.rmtree, ignore_errors=True), self.path)
 
 
 def _models_in(repository: Path) -> Iterator[str]:

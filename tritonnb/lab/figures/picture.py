@@ -24,6 +24,7 @@ from matplotlib.colors import same_color, to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from tritonnb.core.forks import fork_safe
 from tritonnb.core.json_types import Json
 from tritonnb.lab.figures.palette import DARK, DARK_PAGES, INK, PAPER
 
@@ -38,7 +39,7 @@ _SVG_STYLE = """<style>.tnb-on-dark { display: none; } @media (prefers-color-sch
 #: Larger SVG documents, in bytes, are shown as PNG.
 _LARGEST_SVG = 300_000
 
-_svg_lock = threading.Lock()
+_svg_lock = fork_safe(threading.Lock())
 
 #: Width of all figures in inches.
 WIDTH = 10.0

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from tritonnb.core.errors import UnavailableError
 
 T = TypeVar("T")
 #: Poll interval in seconds. A signal wakes only a thread that is waiting already, so never wait without a timeout.
@@ -53,6 +55,13 @@ def wait(finished: Future[T], timeout: float | None, progress: Callable[[], str]
     except KeyboardInterrupt:
         stop()
         raise
+
+
+def failed_future(what: str) -> Future[Any]:
+    """Return what a forked child gets instead of the future of its parent, which no thread of the child completes."""
+    future: Future[Any] = Future()
+    future.set_exception(UnavailableError(f"{what}: it runs in the process that forked this one; wait for it there"))
+    return future
 
 
 @contextmanager

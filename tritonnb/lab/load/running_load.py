@@ -20,10 +20,10 @@ from queue import Empty, SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.errors import UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.forks import call_in_children, fork_safe
 from tritonnb.lab.load.examples import NextExample
-from tritonnb.lab.load.notebook_wait import wait
+from tritonnb.lab.load.notebook_wait import failed_future, wait
 from tritonnb.lab.load.result import COLUMNS, LoadResult
 from tritonnb.lab.load.targets import PendingRequest, Target, describe_missing_times
 from tritonnb.lab.load.workload import AnyLoop, ClosedLoopWorkload, OpenLoop
@@ -85,7 +85,7 @@ class Load:
         self._active_ns = time.monotonic_ns()  # time of the last request or response
         self._outstanding: dict[PendingRequest, None] = {}
         # Completions come from the target's thread, and at the end from the thread of the load.
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._responses = array("q")
         self._error_messages: dict[str, int] = {}
         self._open_sequences: dict[int | str, None] = {}
@@ -94,9 +94,16 @@ class Load:
         self._draining = False
         self.finished: concurrent.futures.Future[LoadResult] = concurrent.futures.Future()
         self.finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
+        call_in_children(self._forked)
         threading.Thread(target=self._run, name="tritonnb-load", daemon=True).start()
 
     # --- public -----------------------------------------------------------------------------
+
+    def _forked(self) -> None:
+        """Fail a running load in a forked child, where its thread does not exist."""
+        self._stopping = threading.Event()
+        if not self.done:
+            self.finished = failed_future("load")
 
     @property
     def done(self) -> bool:
@@ -187,13 +194,8 @@ class Load:
         if self._recorded is None:
             yield None
             return
-        server = self._recorded.server
-        try:
-            with server.record() as recording:
-                yield recording
-        except UnavailableError:
-            if server.alive:
-                raise
+        with self._recorded.server.record() as recording:
+            yield recording
 
     def _of_model(self, recording: Recording | None) -> Recording | None:
         """Return the recording of the model; of an ensemble everything, because its steps run on other models."""

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.forks import call_in_children
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.load.notebook_wait import wait
+from tritonnb.lab.load.notebook_wait import failed_future, wait
 from tritonnb.lab.load.sweep_result import SweepResult, trial_text
 from tritonnb.lab.load.trial import StoppedError, Trial
 
@@ -103,9 +104,16 @@ class Sweep:
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         self._thread = Thread(target=self._run, name="tritonnb-sweep", daemon=True)
+        call_in_children(self._forked)
         if restored is not None:
             atexit.register(self._stop_at_exit)
         self._thread.start()
+
+    def _forked(self) -> None:
+        """Fail a running sweep in a forked child, where its thread does not exist."""
+        self._stopping = Event()
+        if not self.done:
+            self._finished = failed_future("sweep")
 
     @property
     def tried(self) -> int:

@@ -13,6 +13,7 @@ from typing import Self
 
 from tornado import web
 
+from tritonnb.core import forks
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.endpoints.http.transport.server import HttpServer, start_in
@@ -68,7 +69,7 @@ class OtlpReceiver:
         self.host = host
         self._listeners: list[OnRequest] = []
         self._collector = SpanCollector(self._add)
-        self._lock = threading.Lock()
+        self._lock = forks.fork_safe(threading.Lock())
         loop = BackgroundLoop("tritonnb-otlp")
         try:
             self._transport, self.port = loop.run(_listen(self, host, port))
@@ -79,7 +80,7 @@ class OtlpReceiver:
                 "close the other receiver, or choose another port"
             ) from None
         self._loop = loop
-        self._finalizer = weakref.finalize(self, _stop, loop, self._transport)
+        self._finalizer = forks.finalize(self, _stop, loop, self._transport, self.port)
 
     @property
     def url(self) -> str:
@@ -89,7 +90,7 @@ class OtlpReceiver:
     @property
     def alive(self) -> bool:
         """True if it has not been closed."""
-        return self._finalizer.alive
+        return self._loop.alive
 
     def receive(self, content: bytes, content_type: str, encoding: str = "") -> None:
         """Add the spans of one message.
@@ -232,13 +233,16 @@ async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[HttpSer
     routes = [(PATH, _Traces, {"receiver": weakref.ref(receiver)})]
     application = web.Application(routes, log_function=lambda handler: None)
     transport = HttpServer(start_in(application), max_body_size=_MAX_MESSAGE)
-    return transport, await transport.start(host, port)
+    port = await transport.start(host, port)
+    forks.ports[port] += 1
+    return transport, port
 
 
-def _stop(loop: BackgroundLoop, transport: HttpServer) -> None:
+def _stop(loop: BackgroundLoop, transport: HttpServer, port: int) -> None:
     try:
         loop.run(transport.stop(0))
     finally:
+        forks.ports.subtract([port])
         loop.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections import defaultdict
@@ -15,6 +16,7 @@ from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
 from tritonnb.core.failures import warn
+from tritonnb.core.forks import require_process
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.files import event_of
 from tritonnb.recording.instance_names import instance_on
@@ -36,10 +38,12 @@ def record_replicas(server: V2Client, models: Sequence[str]) -> Iterator[Recordi
     try:
         yield recording
     finally:
-        reader.close()
+        try:
+            reader.close()
+        finally:  # what was read so far is there, even if the deployment has gone
+            recording.fill(merge_events(reader.events), configs)
     for replica in reader.lost:
         warn(f"the replica {replica} was lost during the recording: its last events are missing")
-    recording.fill(merge_events(reader.events), configs)
 
 
 def configs_with_steps(server: V2Client, models: Sequence[str]) -> dict[str, pb.ModelConfig]:
@@ -62,6 +66,7 @@ class _Reader:
         self.lost: list[str] = []
         self.events: dict[str, list[Event]] = {}
         self._stop = threading.Event()
+        self._process = os.getpid()
         self._failure: TritonError | None = None
         self._read("begin")
         self._thread = threading.Thread(target=self._run, name="tritonnb record replicas", daemon=True)
@@ -69,6 +74,7 @@ class _Reader:
 
     def close(self) -> None:
         """Read the last events; raise the error of the thread, if any."""
+        require_process(self._process, f"recording of {self._server.url}")
         self._stop.set()
         self._thread.join()
         if self._failure is not None:

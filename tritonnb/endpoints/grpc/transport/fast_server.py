@@ -73,7 +73,7 @@ class Http2Server:
             If the port is taken.
         """
         self.run_on(asyncio.get_running_loop())
-        self._server, port = await listen(lambda: Http2Connection(self), host, port, reuse_port=self._reuse_port)
+        self._listener, port = await listen(lambda: Http2Connection(self), host, port, reuse_port=self._reuse_port)
         return port
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,7 +85,7 @@ class Http2Server:
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
         self.stopping = True
-        self._server.close()
+        self._listener.close()
         self.rpcs.finish_streams()
         for connection in self.connections:
             connection.go_away()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 from tornado import httputil, web
 
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
-from tritonnb.endpoints.endpoint import close_connections, listen
+from tritonnb.endpoints.endpoint import Listener, close_connections, listen
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.exchange import Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
@@ -117,7 +117,7 @@ class HttpServer:
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
         self._max_unread_size = max_unread_size
-        self._server: asyncio.Server
+        self._listener: Listener
         self._sweeper: asyncio.TimerHandle | None = None
 
     def body_protocol(self, connection: Http1Connection) -> asyncio.BufferedProtocol:
@@ -133,7 +133,7 @@ class HttpServer:
             If the port is taken.
         """
         self.run_on(asyncio.get_running_loop())
-        self._server, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
+        self._listener, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
         self._sweep()
         return port
 
@@ -147,7 +147,7 @@ class HttpServer:
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, wait up to ``drain`` seconds for responses, and close every connection."""
-        self._server.close()
+        self._listener.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         await close_connections(self.connections, lambda connection: connection.busy, drain)
