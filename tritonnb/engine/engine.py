@@ -105,6 +105,7 @@ class Engine:
         self.reconfiguration = Reconfiguration(self._repository, options)
         self.is_live = self._stopping = False
         self._polling: asyncio.Task[None] | None = None
+        self._last_configs: dict[str, pb.ModelConfig] | None = None
 
     # --- start and stop -----------------------------------------------------------------------
 
@@ -153,6 +154,8 @@ class Engine:
         ExitTimeoutError
             If requests are still in flight after ``exit_timeout``.
         """
+        if not self._stopping:
+            self._last_configs = self.configs()
         self._stopping = True
         if self._polling is not None:
             self._polling.cancel()
@@ -196,7 +199,12 @@ class Engine:
         return list(self.table.served())
 
     def configs(self) -> dict[str, pb.ModelConfig]:
-        """Return the configuration (``inference.ModelConfig``) of every model that is ready, by name."""
+        """Return the configuration (``inference.ModelConfig``) of every model that is ready, by name.
+
+        After the stop, the models that were ready until then: a recording in which the server was stopped needs them.
+        """
+        if self._last_configs is not None:
+            return self._last_configs
         return {served.name: served.config for served in self.table.served()}
 
     def model_metadata(self, name: str, version: int = -1) -> ModelMetadata:

@@ -137,9 +137,13 @@ def record(
         before = server.statistics()
         recording = Recording()
         with closing(trace_reader(server, trace_file, receiver)) as reader:
-            with changed_settings(server, names, changes):
-                yield recording
-                counts = _completed(server.statistics(), before, names)
+            try:
+                with changed_settings(server, names, changes):
+                    yield recording
+                    counts = _completed(server.statistics(), before, names)
+            except BaseException:  # of the block, or the server has gone: what was traced until then is not lost
+                _fill(recording, recording_of(reader.collect(), configs, trace_rate, notes))
+                raise
             expected = sum(min(count // trace_rate, trace_count) for count in counts.values())
             requests = _wait(reader.collect, names, expected, timeout)
             if expected and not any(request.model in names for request in requests):
@@ -147,11 +151,14 @@ def record(
                 raise UnavailableError(f"record: {server.url} counted {counted}, and {reader.explain_nothing()}")
             rows_by_version = counted_rows(server.statistics(), before)  # of all traced requests: they have completed
         said = [*notes, *_missing(requests, names, expected), *_limited(counts, trace_rate * trace_count)]
-        full = recording_of(requests, configs, trace_rate, said, rows_by_version)
-        recording.source = full.source
-        recording.fill(full.events, full.configs)
+        _fill(recording, recording_of(requests, configs, trace_rate, said, rows_by_version))
 
     return ShortTracebacks(recorded())
+
+
+def _fill(recording: Recording, full: Recording) -> None:
+    recording.source = full.source
+    recording.fill(full.events, full.configs)
 
 
 def _is_deployment(remote: Remote) -> bool:
