@@ -35,7 +35,7 @@ def test_port_taken_between_bind_and_listen_is_an_error(monkeypatch: pytest.Monk
 def test_all_addresses_of_a_host_have_the_same_port() -> None:
     async def connect() -> list[int]:
         listener, port = await listen(asyncio.Protocol, "localhost", 0, reuse_port=False)
-        ports = [server.sockets[0].getsockname()[1] for server in listener._servers]
+        ports = [bound.getsockname()[1] for _, bound in listener._servers]
         listener.close()
         return [port, *ports]
 

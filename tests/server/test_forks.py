@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import io
+import logging
 import multiprocessing
 import os
 import socket
@@ -263,6 +265,31 @@ def test_law_every_call_of_a_child_ends_in_every_state_of_the_parent(server: tnb
     assert handle(X=[[2.0]])["OUTPUT"].item() == 4.0
 
 
+def test_child_can_write_to_the_log_file_that_the_server_is_writing_to(server: tnb.Server, tmp_path: Path) -> None:
+    """The lock of a file that another thread writes to stays locked in a child."""
+    written, forked = threading.Event(), threading.Event()
+
+    class SlowFile(io.FileIO):
+        def write(self, data: Any) -> int:
+            written.set()
+            forked.wait(0.2)  # no thread of the server runs meanwhile
+            return super().write(data) or 0
+
+    stream = io.TextIOWrapper(io.BufferedWriter(SlowFile(str(tmp_path / "log"), "w")))
+    handler = logging.StreamHandler(stream)
+    log = logging.getLogger("tritonnb")
+    log.addHandler(handler)
+    try:
+        thread = threading.Thread(target=server.call, args=(log.error, "a line of the server"))
+        thread.start()
+        written.wait(LIMIT_S)
+        assert in_child(lambda: log.error("a line of the child")) == "None"
+        forked.set()
+        thread.join()
+    finally:
+        log.removeHandler(handler)
+
+
 def test_recording_that_a_child_leaves_does_not_end_that_of_the_parent(server: tnb.Server) -> None:
     with server.record() as recording:
         server["double"](X=[[1.0]])
@@ -388,7 +415,7 @@ def test_child_that_exits_in_the_ordinary_way_leaves_the_parent_alone(
 ) -> None:
     """Exit handlers and finalizers run; a library whose threads are missing must not be waited for."""
     program = f"""
-        import gc, json, logging, os, sys, tritonnb as tnb
+        import faulthandler, gc, json, logging, os, sys, tritonnb as tnb
         logging.basicConfig(level=logging.DEBUG, filename="log", format="%(process)d %(message)s")
         server = tnb.Server({str(repository)!r}, port=0, grpc_port=0, model_control_mode="explicit",
                             load_models=["*"], allow_file_override=True)
@@ -401,9 +428,10 @@ def test_child_that_exits_in_the_ordinary_way_leaves_the_parent_alone(
         config.max_batch_size = 2
         config.apply()
         while "successfully unloaded 'apart'" not in open("log").read():
-            pass  # a fork in the middle of a log line would leave the file of the child locked
+            pass
         child = os.fork()
         if child == 0:
+            faulthandler.dump_traceback_later(20, exit=True)
             del remote, config
             {ending}
         assert os.waitpid(child, 0)[1] == 0

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import socket
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -29,6 +31,9 @@ _DESCRIPTORS = ("/proc/self/fd", "/dev/fd")
 #: Objects that are of no use in a forked child, and the functions that are called there with them.
 _inherited: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
+#: The locks of log handlers that are held during a fork, and the seconds that it waits for each.
+_held: list[threading.RLock] = []
+_LOG_S = 1.0
 #: How many endpoints of this process listen on each port.
 ports: Counter[int] = Counter()
 
@@ -142,7 +147,24 @@ def _sockets_on(listening: Counter[int]) -> list[int]:
     return found
 
 
+def _hold_log() -> None:
+    """Let no thread be in the middle of a log line while the process forks.
+
+    Python frees the locks of handlers in the child, but not the one of the file that they write to.
+    """
+    if _inherited:
+        handlers = dict.fromkeys(handler for name in ("", "tritonnb") for handler in logging.getLogger(name).handlers)
+        # With a limit: the holder of one lock may wait for another.
+        _held.extend(lock for handler in handlers if (lock := handler.lock) and lock.acquire(timeout=_LOG_S))
+
+
+def _release_log() -> None:
+    while _held:
+        _held.pop().release()
+
+
 def _forked() -> None:
+    _held.clear()  # logging has made them anew
     for lock in list(_locks):
         lock._at_fork_reinit()  # as Python's own modules do
     if +ports:
@@ -154,4 +176,4 @@ def _forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(before=_hold_log, after_in_parent=_release_log, after_in_child=_forked)

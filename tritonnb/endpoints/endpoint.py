@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tritonnb.core import forks
-from tritonnb.runtime.execution.loop import run_in_thread
+from tritonnb.engine.execution.loop import run_in_thread
 
 #: Connections that wait to be accepted.
 _BACKLOG = 1024
@@ -85,16 +86,21 @@ class Listener:
     """The listening sockets of a port: one for each address of its host."""
 
     def __init__(self) -> None:
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, socket.socket]] = []
 
     async def add(self, make_protocol: Callable[[], Any], listener: socket.socket) -> None:
         """Accept the connections of a socket that listens."""
-        self._servers.append(await asyncio.get_running_loop().create_server(make_protocol, sock=listener))
+        server = await asyncio.get_running_loop().create_server(make_protocol, sock=listener)
+        self._servers.append((server, listener))
 
     def close(self) -> None:
         """Accept no more connections."""
-        for server in self._servers:
+        for server, listener in self._servers:
+            # Ends the listening even if a process that was forked just now has not released its copy yet.
+            with contextlib.suppress(OSError):  # macOS knows this of connected sockets only
+                listener.shutdown(socket.SHUT_RDWR)
             server.close()
+        self._servers.clear()
 
 
 async def listen(make_protocol: Callable[[], Any], host: str, port: int, *, reuse_port: bool) -> tuple[Listener, int]:

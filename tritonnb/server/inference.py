@@ -79,6 +79,7 @@ class Submitter:
         self._loop = self._background.loop  # a closed one
         self._pending.clear()
         self._is_wake_scheduled = False  # otherwise the next request would wait for a wake-up of the parent's loop
+        _wakers.clear()  # for the same reason
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request; called on any thread."""
