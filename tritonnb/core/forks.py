@@ -13,7 +13,6 @@ import ctypes
 import logging
 import os
 import socket
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -32,7 +31,7 @@ _DESCRIPTORS = ("/proc/self/fd", "/dev/fd")
 _inherited: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 #: The locks of log handlers that are held during a fork, and the seconds that it waits for each.
-_held: list[threading.RLock] = []
+_held: list[Any] = []
 _LOG_S = 1.0
 #: How many endpoints of this process listen on each port.
 ports: Counter[int] = Counter()
