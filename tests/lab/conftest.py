@@ -1,9 +1,10 @@
-"""A server whose only model is a function that the tests can hold up."""
+"""A server whose only model is a function that the tests can hold up, and recordings of a real Triton."""
 
 from __future__ import annotations
 
+import gzip
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tritonnb as tnb
 from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
+RECORDINGS = Path(__file__).parent / "recordings"
 #: A batch of any size takes 10 ms: only batches make an instance faster.
 FLAT: dict[str, Any] = {"service": tnb.fixed(10), "requests": 400}
 
@@ -53,3 +55,15 @@ def server(gate: Gate) -> Iterator[Server]:
 
         yield server
         gate.open()
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tnb.Recording]:
+    """Recordings of a real Triton, by name."""
+
+    def read(name: str) -> tnb.Recording:
+        path = tmp_path_factory.mktemp("recordings") / f"{name}.jsonl"
+        path.write_bytes(gzip.decompress((RECORDINGS / f"{name}.jsonl.gz").read_bytes()))
+        return tnb.Recording.load(path)
+
+    return read

@@ -82,6 +82,7 @@ class Recording:
     diagnoses: ClassVar[Callable[..., Any]]
     from_trace: ClassVar[Callable[..., Recording]]
     outliers: ClassVar[list[Outlier]]
+    late_starts: ClassVar[Any]
     plot: ClassVar[Any]
     service: ClassVar[Callable[..., Any]]
     summary: ClassVar[Callable[..., dict[str, float]]]
@@ -296,6 +297,11 @@ class Recording:
         """The replicas that ran a batch; empty in a recording of one server."""
         names = {replica_of(batch.instance) for batch in self.batches} - {""}
         return sorted(names, key=natural_sort_key)
+
+    @property
+    def unit(self) -> str:
+        """The unit of batch sizes: ``"rows"``, or ``"requests"`` if the rows of traced requests are not known."""
+        return "requests" if self.source is not None and self.source.unknown_rows else "rows"
 
     def sizes_of(self, instance: str) -> tuple[int, list[int]]:
         """Return the largest possible batch of an instance in rows, and the preferred batch sizes of its model.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,17 +71,22 @@ class TraceSource:
         Why the trace does not contain every request; empty if it does.
     agreements : dict of str to Agreement
         By model.
+    unknown_rows : dict of str to int
+        By model whose batch sizes count requests, since the rows of each are not known: the rows that the server
+        counted in all, or 0.
     """
 
     notes: tuple[str, ...] = ()
     sampled: str = ""
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
+    unknown_rows: Mapping[str, int] = field(default_factory=dict)
 
     def for_model(self, model: str) -> TraceSource:
         """Return the part that concerns one model."""
         agreements = {name: agreement for name, agreement in self.agreements.items() if name == model}
         notes = [note for note in self.notes if not note.startswith("model '") or note.startswith(f"model '{model}'")]
-        return TraceSource(tuple(notes), self.sampled, agreements)
+        unknown_rows = {name: rows for name, rows in self.unknown_rows.items() if name == model}
+        return TraceSource(tuple(notes), self.sampled, agreements, unknown_rows)
 
     def remarks(self) -> list[str]:
         """State the limits of the recording, one sentence each without a period."""
@@ -98,4 +104,14 @@ class TraceSource:
     def from_dict(cls, fields: Mapping[str, Any]) -> TraceSource:
         """Read the JSON form in recording files, which has the fields."""
         agreements = {name: Agreement(**values) for name, values in fields["agreements"].items()}
-        return cls(tuple(fields["notes"]), fields["sampled"], agreements)
+        unknown_rows = fields["unknown_rows"] if "unknown_rows" in fields else _noted_rows(fields["notes"])
+        return cls(tuple(fields["notes"]), fields["sampled"], agreements, unknown_rows)
+
+
+def _noted_rows(notes: Iterable[str]) -> dict[str, int]:
+    """Return the unknown rows of a file that was written before they had a field: only a note tells."""
+    found = (
+        re.match(r"model '(.*?)': batch sizes count requests.*?(?:the server counted (\d+) |: )", note)
+        for note in notes
+    )
+    return {match[1]: int(match[2] or 0) for match in found if match}

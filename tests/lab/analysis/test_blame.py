@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +19,7 @@ from tritonnb.core.events import BatchExecuted
 from tritonnb.lab.analysis.latency_split import CAUSES, LatencySplitter
 from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.recording import Recording
 
 EXAMPLES = int(os.environ.get("SCHEDULING_EXAMPLES", 60))
@@ -375,3 +379,109 @@ def test_instances_of_a_named_group_are_counted_once() -> None:
     rec = tnb.simulate(config, [(0, 1), (1000, 1)], tnb.fixed(5))
     assert rec.instances == ["m_0"]
     assert rec.blame(2).parts == {"instances_busy": 4 * MS, "compute_infer": 5 * MS}
+
+
+# --- the tail -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rows_recording(recorded: Callable[[str], Recording]) -> Recording:
+    """A recording of a real Triton under bursts, whose machine was busy with other work."""
+    return recorded("rows")
+
+
+@pytest.mark.parametrize("request_id", ["q1295", "q1510", "q1556", "q2438"])
+def test_wait_before_an_execution_is_no_part_of_its_factor(rows_recording: Recording, request_id: str) -> None:
+    """Their executions took 6 to 12 ms, as others of their size; what took long is the time before these began."""
+    blame = rows_recording.blame(request_id)
+    assert "compute_infer" not in blame.outliers
+    assert blame.parts["overhead"] > blame.parts["compute_infer"]
+    for outlier in rows_recording.outliers:
+        factor = outlier.batch.compute_ns / 1e6 / rows_recording.median_ms(outlier.batch.size)
+        assert factor > 2, outlier
+    if request_id in ("q1295", "q2438"):
+        assert re.fullmatch(
+            r"its batch began (25.1|34.6) ms after it could have; the median is 0.1 ms", blame.outliers["overhead"]
+        )
+
+
+def test_causes_of_the_slowest_requests_are_added_up(rows_recording: Recording) -> None:
+    """As by hand: compute 46 %, earlier requests 21 %, busy instances 18 %, overhead 7 %."""
+    tail = rows_recording.blame(percentile=99)
+    one_by_one = [rows_recording.blame(request) for request in tail.requests]
+    assert len(one_by_one) == 34
+    assert tail.latency_ns == sum(blame.latency_ns for blame in one_by_one) == sum(tail.parts.values())
+    shares = {cause: round(100 * share) for cause, _, share, _, _ in tail.rows()}
+    assert {cause: shares[cause] for cause in ("compute_infer", "earlier_requests", "instances_busy", "overhead")} == {
+        "compute_infer": 47, "earlier_requests": 21, "instances_busy": 18, "overhead": 7,
+    }  # fmt: skip
+    assert tail.shared[0].batches == (1678, 1679)
+    assert tail.shared[0].requests == 16
+    assert tail.remedy is not None
+    assert tail.remedy.helped > 20
+    for words in (
+        "34 requests (p99 and above), 90.1 to 129.2 ms", "batches 1678, 1679 (16 of 34 requests, stalled: ",
+        "remedy: count: ", "helps", "stalled execution",
+    ):  # fmt: skip
+        assert words in repr(tail)
+    assert "earlier_requests" in tail._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("where", "chosen"),
+    [
+        ("latency > 8", lambda request, batch: request.latency_ns > 8 * MS),
+        ("rows > 2", lambda request, batch: request.size > 2),
+        ("batch > 2 and time < 100", lambda request, batch: batch > 2 and request.received_ns < 100 * MS),
+        ("compute > 7 or queue < 1", lambda request, batch: batch > 2 or request.queue_ns < 1 * MS),
+        ("priority < 1", lambda request, batch: True),
+    ],
+)
+def test_requests_of_a_condition_are_explained(where: str, chosen: Callable[[RequestRecord, int], bool]) -> None:
+    arrivals = [Arrival(one.time_us, 1 + number % 3) for number, one in enumerate(tnb.poisson(150, 1, seed=1))]
+    rec = tnb.simulate('name: "m" max_batch_size: 4 dynamic_batching { }', arrivals, tnb.linear(1, 5))
+    sizes = {batch.number: batch.size for batch in rec.batches}
+    tail = rec.blame(where=where)
+    expected = {request.serial for request in rec.requests if chosen(request, sizes[request.batch])}
+    assert {request.serial for request in tail.requests} == expected
+    assert sum(tail.parts.values()) == tail.latency_ns
+    assert where in tail.title
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"percentile": 100}, "percentile expected a number from 0 to below 100, got 100"),
+        ({"percentile": "99"}, "percentile expected a number from 0 to below 100, got '99'"),
+        ({"percentile": 99, "where": "rows > 1"}, "expected a request, percentile= or where=, got several"),
+        ({"where": "latency > 1000"}, "blame expected requests with latency > 1000, got none of 3"),
+        ({"where": "colour > 1"}, r"expected a quantity \(batch, compute, latency, priority, queue, rows, time\)"),
+        ({"request": 1, "percentile": 99}, "expected a request, percentile= or where=, got several"),
+    ],
+)
+def test_tail_that_cannot_be_explained_is_an_error(rec: Recording, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        rec.blame(**arguments)
+    with pytest.raises(InvalidArgumentError, match="at least one executed request, got none"):
+        Recording().blame(percentile=50)
+
+
+def test_instances_of_different_speed_are_shown_and_said() -> None:
+    """One instance takes 1.25 times as long as the other; a simulation has instances of equal speed."""
+    config = 'name: "m" max_batch_size: 4 dynamic_batching { } instance_group { count: 2 }'
+    rec = tnb.simulate(config, tnb.poisson(200, 4, seed=1), tnb.fixed(8))
+    slow = {event.batch for event in rec.events if isinstance(event, BatchExecuted) and event.instance.endswith("1")}
+    for event in rec.events:
+        if isinstance(event, BatchExecuted) and event.batch in slow:
+            late_ns = (event.time_ns - event.exec_start_ns) // 4
+            event.time_ns += late_ns
+            event.compute_end_ns += late_ns
+            event.exec_end_ns += late_ns
+    uneven = Recording(sorted(rec.events, key=lambda event: event.time_ns), rec.configs)
+    said = "instances have different speeds, but are simulated as equal: an execution of m_0_1 takes 1.2"
+    assert said in repr(uneven.twin())
+    assert said in "".join(uneven.twin().predict().remarks)
+    assert said in repr(uneven.blame(percentile=90))
+    assert said[1:] in repr(uneven.what_if(count=1))
+    even = tnb.simulate(config, tnb.poisson(200, 4, seed=1), tnb.fixed(8))
+    assert "different speeds" not in repr(even.twin())

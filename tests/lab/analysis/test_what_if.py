@@ -42,7 +42,8 @@ def test_edited_configuration_changes_the_batches(rec: tnb.Recording) -> None:
 
 
 def test_recorded_values_are_shown_next_to_differing_simulated_ones(rec: tnb.Recording) -> None:
-    assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
+    assert f"{'recorded':>10}" not in repr(rec.what_if(count=2))
+    assert ">recorded</th>" not in rec.what_if(count=2)._repr_html_()
     slower = rec.what_if(service=tnb.fixed(70), count=2)
     assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
     assert re.search(">recorded</th><th[^>]*>before</th><th[^>]*>after</th>", slower._repr_html_())

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
-from tritonnb.lab.analysis.learned_times import LearnedTimes, monotone
+from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.typical_times import TypicalTimes
 from tritonnb.lab.prediction.prediction import Range
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
@@ -217,16 +218,17 @@ def test_first_executions_are_left_out() -> None:
     rec = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=3), service)
     twin = rec.twin()
     assert twin.times.stalls == ()
-    assert {twin.range_ms(rows) for rows in twin.sizes} == {twin.range_ms(1)}
+    assert {twin.range_ms(rows).value for rows in twin.sizes} == {5.0}
     assert (twin.range_ms(1).low, twin.range_ms(1).high) == (5.0, 5.0)
 
 
 @given(st.dictionaries(st.integers(1, 64), st.tuples(st.floats(1e3, 1e9), st.integers(1, 99)), min_size=1))
 def test_larger_batches_never_take_less_time(times: dict[int, tuple[float, int]]) -> None:
-    service = monotone(times)
+    service = TypicalTimes({rows: [time] * count for rows, (time, count) in times.items()})
     values = [service(rows) for rows in range(1, 80)]
     assert all(first <= second * (1 + 1e-9) for first, second in pairwise(values))
     assert min(time for time, _ in times.values()) <= service(max(times)) * 1.001
+    assert all(service.deviation(rows) >= 0 for rows in range(1, 80))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_larger_batches_never_take_less_time(times: dict[int, tuple[float, int]]
 def test_time_of_a_size_that_was_not_recorded(
     times: dict[int, tuple[float, int]], rows: int, low_ms: float, high_ms: float
 ) -> None:
-    service = monotone({size: (ms * MS, count) for size, (ms, count) in times.items()})
+    service = TypicalTimes({size: [ms * MS] * count for size, (ms, count) in times.items()})
     assert low_ms <= service(rows) / MS <= high_ms
 
 
@@ -272,7 +274,7 @@ def test_extrapolations_and_stalls_are_named() -> None:
     assert f"300 requests/s were not recorded, but {twin.rate:.1f}" in remarks
     assert "3 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)" in remarks
     prediction = twin.predict()
-    assert prediction.remarks == ("the p99 rests on 2 stalls in the recording",)
+    assert prediction.remarks[-1] == "the p99 rests on 2 stalls in the recording"
     assert "p99 rests on" in repr(prediction)
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis import latency_split as split
@@ -74,11 +73,18 @@ class Blame:
 
     @cached_property
     def outliers(self) -> Mapping[str, str]:
-        """The unusually long executions that contribute to each cause, compared with others of their size.
+        """The executions in each cause that took much longer than others of their size, or began late.
 
-        An outlier takes at least 3 times as long as `LearnedTimes` expects of its size.
+        An outlier takes at least 3 times as long as `LearnedTimes` expects of its size; what waited before it began is
+        not a part of that.
         """
         remarks = {}
+        late_ns = self.recording.late_starts.get(self.request.batch)
+        if late_ns is not None and split.OVERHEAD in self.parts:
+            waited_ms, typical_ms = (ns / 1e6 for ns in late_ns)
+            remarks[split.OVERHEAD] = (
+                f"its batch began {waited_ms:.1f} ms after it could have; the median is {typical_ms:.1f} ms"
+            )
         for cause in _WITH_EXECUTIONS & self.parts.keys():
             spans = [(part.begin_ns, part.end_ns) for part in self.intervals if part.cause == cause]
             outliers = [
@@ -135,35 +141,8 @@ class Blame:
         return html_report(self.title, ("cause", "ms", "share", "meaning", "remedy"), rows)
 
 
-@with_short_traceback
-def blame(rec: Recording, request: RequestRecord | int | str | None = None, *, service: Service | None = None) -> Blame:
-    """Split the latency of a request into causes, exactly, and find what would remove each.
-
-    Parameters
-    ----------
-    request : RequestRecord, int or str, optional
-        The request, its serial, or the id given by the client; by default the slowest request.
-    service : Service, optional
-        Service-time model of the simulations that find remedies; by default the recorded one (`service`).
-
-    Returns
-    -------
-    Blame
-        ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes
-        of the configuration that remove them.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If no such request ran, or the recording has no configuration of its model.
-
-    Examples
-    --------
-    >>> from tritonnb import fixed, simulate
-    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
-    >>> recording.blame().parts
-    {'instances_busy': 10000000, 'earlier_requests': 10000000, 'compute_infer': 10000000}
-    """
+def blame_request(rec: Recording, request: RequestRecord | int | str | None, service: Service | None = None) -> Blame:
+    """Split the latency of a request; `Recording.blame` documents the parameters."""
     record = _find(rec, request)
     config = rec.configs.get(record.model)
     if config is None:

@@ -13,6 +13,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
+from tritonnb.lab.analysis.reproduction import is_near, tolerance_text
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class Comparison:
         also spends time between executions.
     names : tuple of str
         Labels of ``before`` and ``after``.
+    causes : tuple of str
+        For `what_if`: why the simulation of what was recorded may differ from the recording.
+    notes : tuple of str
+        What the simulation rests on.
 
     Examples
     --------
@@ -99,6 +104,17 @@ class Comparison:
     edits: dict[str, object] = field(default_factory=dict)
     recorded: Recording | None = None
     names: tuple[str, str] = ("before", "after")
+    causes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def differences(self) -> dict[str, tuple[float, float]]:
+        """The figures that the simulation of what was recorded does not reproduce: as recorded, and as simulated."""
+        if self.recorded is None:
+            return {}
+        recorded, before = self.recorded.summary(), self.before.summary()
+        pairs = {name: (recorded[name], before[name]) for name in self._measures}
+        return {name: pair for name, pair in pairs.items() if not is_near(name, *pair)}
 
     def table(self) -> list[tuple[str, float, float]]:
         """Return the compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`.
@@ -115,15 +131,30 @@ class Comparison:
 
     def verdict(self) -> str:
         """Summarize the comparison in one sentence."""
-        changed = [
-            f"{_label(name)} {_format(name, before)} → {_format(name, after)}"
-            for name, before, after in self.table()
-            if _format(name, before) != _format(name, after)
-        ]
+        texts = ((name, self._text(name, before), self._text(name, after)) for name, before, after in self.table())
+        changed = [f"{_label(name)} {before} → {after}" for name, before, after in texts if before != after]
         if self.recorded is None:
             return f"{self.names[1]} compared with {self.names[0]}: {'; '.join(changed) or 'no difference'}."
         edits = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
-        return f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
+        change = f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
+        return f"{self._doubt()} {change}" if self.differences else change
+
+    def _doubt(self) -> str:
+        """State what the simulation of what was recorded does not reproduce, and why."""
+        pairs = (
+            f"{_label(name)} {self._text(name, recorded)} recorded and {self._text(name, before)} simulated"
+            for name, (recorded, before) in self.differences.items()
+        )
+        tolerance = tolerance_text([*self.differences])
+        return (
+            f"The simulation does not reproduce the recording (within {tolerance}): {'; '.join(pairs)}. "
+            f"Possible causes: {'; '.join(self.causes)}."
+        )
+
+    def _text(self, name: str, value: float) -> str:
+        """Format a figure: without decimals that a simulation of another recording would not have."""
+        text = _format(name, value)
+        return f"{value:.0f}" if self.differences and name.endswith("_ms") else text
 
     def difference(self) -> str:
         """Describe the first batch that differs, with the reason why each run sent it when it did."""
@@ -188,7 +219,7 @@ class Comparison:
     def _remarks(self, head: list[str]) -> list[str]:
         """State which of the numbers are simulated."""
         if self.recorded is not None:
-            return [_REMARK, _LIVE_REMARK] if _RECORDED in head else [_REMARK]
+            return [_REMARK, *([_LIVE_REMARK] if _RECORDED in head else []), *self.notes]
         virtual = [name for name, run in zip(self.names, (self.before, self.after), strict=True) if run.simulated]
         verb = "is simulated: its" if len(virtual) == 1 else "are simulated: their"
         return [f"{' and '.join(virtual)} {verb} times and rates are virtual, not measured."] if virtual else []
@@ -201,7 +232,8 @@ class Comparison:
         columns = {}
         for head, run in runs.items():
             summary = run.summary()
-            columns[head] = [_format(name, summary[name]) for name in self._measures]
+            text = _format if head == _RECORDED else self._text  # what was recorded is exact
+            columns[head] = [text(name, summary[name]) for name in self._measures]
         if columns.get(_RECORDED) == columns[self.names[0]]:
             del columns[_RECORDED]
         return [*columns], [list(row) for row in zip(map(_label, self._measures), *columns.values(), strict=True)]

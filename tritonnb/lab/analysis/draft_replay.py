@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tritonnb.lab.analysis.reproduction import is_near
 from tritonnb.lab.analysis.rerun import Rerun
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.arrivals import Arrival
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
+from tritonnb.telemetry.quantiles import quantile
+
+_NAMES = {"latency_p50_ms": "p50 (ms)", "latency_p99_ms": "p99 (ms)"}
 
 
 @dataclass(frozen=True)
@@ -21,11 +26,14 @@ class DraftReplay:
         Times count from the first arrival in the recording.
     begin_ns : int
         Its monotonic time.
+    recorded : dict of str to float
+        The recorded figures of these requests, by their names in `figures`.
     """
 
     before: Recording
     after: Recording
     begin_ns: int
+    recorded: Mapping[str, float]
 
     def figures(self) -> dict[str, tuple[float, float]]:
         """Return the figures of `Recording.summary` that `verdict` names, before and after."""
@@ -42,6 +50,15 @@ class DraftReplay:
         )
         if any(refused):
             sentence += f", refused {refused[0]:.0f} → {refused[1]:.0f}"
+        differences = [
+            f"{_NAMES[name]} {value:.0f} recorded and {self.figures()[name][0]:.0f} simulated"
+            for name, value in self.recorded.items()
+            if not is_near(name, value, self.figures()[name][0])
+        ]
+        if differences:
+            return (
+                f"The simulation does not reproduce these requests ({'; '.join(differences)}). {sentence} (simulated)."
+            )
         return f"{sentence} (simulated)."
 
 
@@ -85,7 +102,10 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
     sent = list(_continued(arrivals[first:]))
     configs = (rerun.config, read_config(draft, name=rerun.config.name))
     before, after = (rerun.run(config, sent) for config in configs)
-    return DraftReplay(before, after, rec.first_arrival_ns)
+    serials = {*list(rec.arrived)[first:]}
+    latencies = latencies_ms([request for request in rec.requests if request.serial in serials])
+    recorded = {f"latency_p{percent}_ms": quantile(latencies, percent / 100) for percent in (50, 99) if latencies}
+    return DraftReplay(before, after, rec.first_arrival_ns, recorded)
 
 
 def _continued(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:

@@ -15,12 +15,14 @@ from itertools import accumulate, chain, pairwise, zip_longest
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of
-from tritonnb.lab.simulation.service import Draw, Service, VaryingService, table
+from tritonnb.lab.analysis.typical_times import STALL_FACTOR, TypicalTimes
+from tritonnb.lab.simulation.service import Draw, VaryingService
 from tritonnb.recording.batches import Outlier
 from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import pluralize
 
-#: An outlier takes at least this multiple of the expected time, which so many executions determine at least.
-LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
+#: Fewer executions than this determine no expected time, so that none of them is an outlier.
+LEAST_BATCHES = 5
 #: A resampled run consists of pieces of the recording, each of this share of it, so that slow phases and bursts stay
 #: together.
 PIECES = 20
@@ -34,6 +36,8 @@ _PAUSE = 10
 _LEAST_SHARED = 0.1
 #: A cost that is proportional to the time must fit so many times as well as one that falls with it.
 _CLEARLY = 1.1
+#: Instances whose typical times differ by more than this factor have different speeds.
+_NOTABLE_SPEED_RATIO = 1.1
 #: An instance does not get faster below, or slower above, these idle times in ms.
 _LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
 #: An execution, and how many times as long as expected it took.
@@ -122,7 +126,7 @@ class LearnedTimes(VaryingService):
         return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
 
     @cached_property
-    def _fit(self) -> tuple[Service, dict[int, float]]:
+    def _fit(self) -> tuple[TypicalTimes, dict[int, float]]:
         """The typical time by size, and the slow-down by number of busy instances."""
         known = [one for one in self.executions if not one.first] or self.executions
         slow: dict[int, float] = {}
@@ -130,7 +134,7 @@ class LearnedTimes(VaryingService):
             by_size, by_busy = defaultdict(list), defaultdict(list)
             for one in known:
                 by_size[one.rows].append(one.time_ns / slow.get(one.busy, 1.0))
-            typical = monotone({rows: (statistics.median(times), len(times)) for rows, times in by_size.items()})
+            typical = TypicalTimes(by_size)
             for one in known:
                 by_busy[one.busy].append(one.time_ns / max(1.0, typical(one.rows)))
             levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
@@ -139,9 +143,41 @@ class LearnedTimes(VaryingService):
         return typical, slow or {1: 1.0}
 
     @property
-    def function(self) -> Service:  # type: ignore[override]
+    def function(self) -> TypicalTimes:  # type: ignore[override]
         """The typical time by batch size, which grows with it."""
         return self._fit[0]
+
+    def basis(self, sizes: Iterable[int]) -> dict[str, int]:
+        """Return what the times of batch sizes rest on, for those that ran rarely or never.
+
+        Parameters
+        ----------
+        sizes : iterable of int
+            In rows.
+
+        Returns
+        -------
+        dict of str to int
+            Sentences without a period, and the largest size of each.
+        """
+        typical = self.function
+        unsupported = {rows for rows in sizes if not typical.is_supported(rows)}
+        unknown = sorted(unsupported - typical.sizes.keys())
+        nearest = {min(typical.sizes, key=lambda size: abs(size - rows)) for rows in unknown}
+        rare = [typical.sizes[rows] for rows in sorted((unsupported | nearest) & typical.sizes.keys())]
+        stalled = [size for size in rare if size.stalled and not typical.is_supported(size.rows)]
+        regular = [size for size in rare if not size.stalled and not typical.is_supported(size.rows)]
+        sentences: dict[str, int] = {}
+        for group in filter(None, (stalled, regular)):
+            stalls = sum(size.stalled for size in group)
+            count = stalls + sum(len(size.times_ns) for size in group)
+            kept = f", of which {stalls} stalled" if stalls < count else ", which were stalled"
+            remark = "" if not stalls else ", which was stalled" if count == 1 else kept
+            recorded = pluralize(count, "recorded batch", "recorded batches")
+            sentences[f"{_batches_text([size.rows for size in group])} rest on {recorded}{remark}"] = group[-1].rows
+        if unknown:
+            sentences[f"{_batches_text(unknown)} were not recorded"] = unknown[-1]
+        return sentences
 
     @property
     def slow_down(self) -> Mapping[int, float]:
@@ -154,18 +190,69 @@ class LearnedTimes(VaryingService):
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
     @cached_property
+    def of_executions(self) -> LearnedTimes:
+        """The times from the begin of each execution, without the wait before it."""
+        executions = (
+            replace(
+                one,
+                begin_ns=one.begin_ns + one.dispatch_ns,
+                time_ns=one.time_ns - one.dispatch_ns,
+                dispatch_ns=0,
+            )
+            for one in self.executions
+        )
+        return replace(self, executions=tuple(executions))
+
+    @cached_property
+    def late_starts(self) -> tuple[RecordedExecution, ...]:
+        """The executions that began so late after they could have begun that this alone makes them outliers."""
+        known = [one for one in self.executions if not one.first]
+        if len(known) < LEAST_BATCHES:
+            return ()
+        pairs = [(one, (STALL_FACTOR - 1) * self.expected_ns(one.rows, one.busy)) for one in known]
+        return tuple([one for one, limit_ns in pairs if one.dispatch_ns >= limit_ns > 0])
+
+    @cached_property
+    def instance_speeds(self) -> dict[str, float]:
+        """The median time of the executions of each instance, relative to the expected time, by its name.
+
+        They are compared among executions that began beside as many others: the scheduler prefers some instances when
+        all are idle, so that one instance may be slow only because it runs when others do.
+        """
+        by_level: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for one, factor in self._regular:
+            by_level[one.busy][one.instance].append(factor)
+        levels = [
+            {name: known for name, known in sorted(factors.items()) if len(known) >= LEAST_BATCHES}
+            for factors in by_level.values()
+        ]
+        most = max(levels, key=lambda level: (len(level), sum(map(len, level.values()))), default={})
+        return {name: statistics.median(known) for name, known in most.items()}
+
+    def speeds_text(self) -> str:
+        """Return which instances are slower than others, as text; empty if all are about as fast."""
+        speeds = sorted(self.instance_speeds.items(), key=lambda item: item[1])
+        if len(speeds) < 2 or speeds[-1][1] <= _NOTABLE_SPEED_RATIO * speeds[0][1]:
+            return ""
+        (fastest, least), (slowest, most) = speeds[0], speeds[-1]
+        return (
+            f"instances have different speeds, but are simulated as equal: an execution of {slowest} takes "
+            f"{most / least:.2f} times as long as one of {fastest}"
+        )
+
+    @cached_property
     def outliers(self) -> tuple[tuple[RecordedExecution, float], ...]:
-        """The executions that took `LEAST_FACTOR` times as long as expected, with the expected times in ns."""
+        """The executions that took `STALL_FACTOR` times as long as expected, with the expected times in ns."""
         known = [one for one in self.executions if not one.first]
         if len(known) < LEAST_BATCHES:
             return ()
         pairs = [(one, self.expected_ns(one.rows, one.busy)) for one in known]
-        return tuple([(one, ns) for one, ns in pairs if one.time_ns >= LEAST_FACTOR * ns > 0])
+        return tuple([(one, ns) for one, ns in pairs if one.time_ns >= STALL_FACTOR * ns > 0])
 
     @cached_property
     def stalls(self) -> tuple[Stall, ...]:
         """The begin and excess time of the outliers, in ns."""
-        return tuple([(one.begin_ns, round(one.time_ns - expected_ns)) for one, expected_ns in self.outliers])
+        return tuple([_stall(*pair) for pair in self.outliers])
 
     @cached_property
     def _regular(self) -> list[WithFactor]:
@@ -280,7 +367,9 @@ class LearnedTimes(VaryingService):
             place = min(max(0, bisect_left(begins, now_ns) - count // 2), last)
             return factors[place + int(rng.random() * count)]
 
-        other = self.drawn(around, self.stalls)
+        # It is not known whether the machine stalled or a rare size takes so long: only its own batch repeats it.
+        proven = [_stall(*pair) for pair in self.outliers if self.function.is_supported(pair[0].rows)]
+        other = self.drawn(around, proven)
 
         def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
             time_ns = other(rows, now_ns, busy, idle_ns, server_idle_ns)  # a stall that was recorded here is over then
@@ -288,9 +377,19 @@ class LearnedTimes(VaryingService):
 
         return draw
 
-    def drawn(self, factor_at: Callable[[int], float], stalls: Iterable[Stall]) -> Draw:
-        """Return a function of times that vary by a factor at each time, with stalls."""
+    def drawn(self, factor_at: Callable[[int], float], stalls: Iterable[Stall], luck: float = 0.0) -> Draw:
+        """Return a function of times that vary by a factor at each time, with stalls.
+
+        Parameters
+        ----------
+        factor_at : callable
+        stalls : iterable of Stall
+        luck : float, optional
+            By how many standard deviations the true times of rare sizes differ from the typical ones.
+        """
         waiting = deque(stalls)
+        typical = self.function
+        of_size: dict[int, float] = {}
 
         def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
             stalled_ns = 0
@@ -298,49 +397,20 @@ class LearnedTimes(VaryingService):
                 begin_ns, excess_ns = waiting.popleft()
                 if now_ns < begin_ns + excess_ns:
                     stalled_ns = max(stalled_ns, excess_ns)
-            typical_ns = self.expected_ns(rows, busy) + self.idle_cost_ns(idle_ns, server_idle_ns)
-            return round(typical_ns * factor_at(now_ns)) + stalled_ns
+            if luck and rows not in of_size:
+                of_size[rows] = math.exp(luck * typical.deviation(rows))
+            typical_ns = self.expected_ns(rows, busy) * of_size.get(rows, 1.0)
+            return round((typical_ns + self.idle_cost_ns(idle_ns, server_idle_ns)) * factor_at(now_ns)) + stalled_ns
 
         return draw
 
 
+def _stall(one: RecordedExecution, expected_ns: float) -> Stall:
+    return one.begin_ns, round(one.time_ns - expected_ns)
+
+
 def _log_ms(idle_ns: float) -> float:
     return math.log(min(max(idle_ns / 1e6, _LEAST_IDLE_MS), _MOST_IDLE_MS))
-
-
-def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
-    """Return times in ns that do not fall with the size, through weighted times of some sizes.
-
-    They are interpolated between sizes, and extrapolated with the average growth. Smaller sizes are only as much faster
-    as the number and the difference of the measured ones prove.
-
-    Examples
-    --------
-    >>> service = monotone({1: (100.0, 1), 2: (300.0, 3), 4: (200.0, 1), 5: (500.0, 1)})
-    >>> [round(service(rows)) for rows in (1, 2, 3, 4, 5, 6)]
-    [100, 275, 275, 275, 500, 572]
-    """
-    blocks: list[tuple[float, int, list[int]]] = []  # isotonic regression: neighbours in the wrong order are pooled
-    for rows, (time, weight) in sorted(times.items()):
-        block = (time, weight, [rows])
-        while blocks and blocks[-1][0] > block[0]:
-            time, weight, sizes = blocks.pop()
-            total = weight + block[1]
-            block = ((time * weight + block[0] * block[1]) / total, total, [*sizes, *block[2]])
-        blocks.append(block)
-    fitted = {rows: time / 1e6 for time, _, sizes in blocks for rows in sizes}
-    low, high = min(fitted), max(fitted)
-    points = [(rows, fitted[rows], times[rows][1]) for rows in fitted]
-    slope, certainty = _slope(points)
-    # A row costs at most as much as in the recorded batches.
-    slope = min(slope, sum(ms * count for _, ms, count in points) / sum(rows * count for rows, _, count in points))
-    inside = table(fitted)
-
-    def service(rows: int) -> float:
-        outside = certainty * min(0, rows - low) + max(0, rows - high)
-        return max(0.0, inside(min(max(rows, low), high)) + outside * slope * 1e6)
-
-    return service
 
 
 def _slope(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
@@ -351,9 +421,19 @@ def _slope(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
     return slope, spread / (spread + LEAST_BATCHES)
 
 
-def steepest(service: Service, sizes: Sequence[int]) -> float:
-    """Return the steepest growth between measured sizes, in ns per row."""
-    return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
+def _batches_text(sizes: Sequence[int]) -> str:
+    """Return batch sizes as text, adjacent ones as spans: ``batches of 3 and 5 to 7 rows``."""
+    spans: list[list[int]] = []
+    for rows in sizes:
+        if spans and spans[-1][-1] == rows - 1:
+            spans[-1].append(rows)
+        else:
+            spans.append([rows])
+    texts: list[str] = []
+    for span in spans:
+        texts += [f"{span[0]} to {span[-1]}"] if len(span) > 2 else map(str, span)
+    listed = " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+    return f"batches of {listed} {'row' if listed == '1' else 'rows'}"
 
 
 @with_short_traceback
@@ -374,11 +454,22 @@ def service(rec: Recording) -> LearnedTimes:
 
 
 def outliers(rec: Recording) -> list[Outlier]:
-    """Batches that took much longer than others of their size, for a recording of one model."""
+    """Batches whose execution took much longer than others of their size, for a recording of one model."""
     by_number = {batch.number: batch for batch in rec.batches}
-    executions = tuple(executions_of(rec))
-    found = LearnedTimes(executions).outliers if executions else ()
+    found = service(rec).of_executions.outliers if rec.batches else ()
     return [Outlier(by_number[one.batch], one.time_ns / expected_ns) for one, expected_ns in found]
+
+
+def late_starts(rec: Recording) -> dict[int, tuple[int, int]]:
+    """Batches whose execution began long after it could have begun, for a recording of one model.
+
+    By their number: how long after, and how long it takes typically (median), in ns.
+    """
+    if not rec.batches:
+        return {}
+    times = service(rec)
+    typical_ns = round(statistics.median(one.dispatch_ns for one in times.executions))
+    return {one.batch: (one.dispatch_ns, typical_ns) for one in times.late_starts}
 
 
 def joined_times(recordings: Iterable[Recording]) -> LearnedTimes:

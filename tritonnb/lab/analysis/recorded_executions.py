@@ -42,6 +42,7 @@ class RecordedExecution:
         Whether it was the first one of its instance.
     batch : int
         Its number in the recording.
+    instance : str
     """
 
     begin_ns: int
@@ -55,6 +56,7 @@ class RecordedExecution:
     server_idle_ns: int
     first: bool
     batch: int
+    instance: str = ""
 
 
 def executions_of(rec: Recording) -> list[RecordedExecution]:
@@ -80,10 +82,10 @@ def executions_of(rec: Recording) -> list[RecordedExecution]:
         server_idle_ns = max(0, begin_ns - max(ends_ns, default=begin_ns))
         free[batch.instance] = batch.exec_end_ns
         dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
-        after_ns, number = begin_ns - origin_ns, batch.number
+        after_ns, which = begin_ns - origin_ns, (batch.number, batch.instance)
         executions[replica].append(
             RecordedExecution(
-                after_ns, batch.size, time_ns, dispatch_ns, busy, 0.0, 0, idle_ns, server_idle_ns, first, number
+                after_ns, batch.size, time_ns, dispatch_ns, busy, 0.0, 0, idle_ns, server_idle_ns, first, *which
             )
         )
     shared = chain.from_iterable(map(_with_shares, executions.values()))

@@ -17,8 +17,8 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.blame import Blame
+from tritonnb.lab.analysis.reproduction import is_near
 from tritonnb.lab.analysis.rerun import Rerun
-from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import slot_count
@@ -49,6 +49,8 @@ class Remedy:
         The latency of the request.
     p99_before_ms, p99_after_ms : float
         Of all simulated requests.
+    recorded_ns : int
+        The recorded latency of the request.
     """
 
     edits: Edits
@@ -58,6 +60,7 @@ class Remedy:
     latency_after_ns: int
     p99_before_ms: float
     p99_after_ms: float
+    recorded_ns: int
 
     @property
     def removes(self) -> bool:
@@ -69,8 +72,11 @@ class Remedy:
         part = "removes it" if self.removes else f"reduces it to {self.after_ns / 1e6:.3f} ms"
         if self.latency_before_ns - self.latency_after_ns < (self.before_ns - self.after_ns) / 2:
             part += ", but most of it becomes another cause"
+        doubt = ""
+        if not is_near("latency_p99_ms", self.recorded_ns / 1e6, self.latency_before_ns / 1e6):
+            doubt = f", not the recorded {self.recorded_ns / 1e6:.0f} ms"
         return (
-            f"{edits} {part} (simulated: its latency {_change(self.latency_before_ns, self.latency_after_ns)}, "
+            f"{edits} {part} (simulated: its latency {_change(self.latency_before_ns, self.latency_after_ns)}{doubt}, "
             f"p99 of all {self.p99_before_ms:.3f} → {self.p99_after_ms:.3f} ms)"
         )
 
@@ -110,8 +116,7 @@ def remedies(blame: Blame) -> dict[str, Remedy]:
     known: dict[str, Blame | None] = {}
     for cause in causes:
         part_ns = before.parts.get(cause, 0)
-        candidates = (find(config, before) for find in _CANDIDATES.get(cause, ()) if part_ns)
-        for edits in chain.from_iterable(candidates):
+        for edits in edits_for(cause, config, before) if part_ns else ():
             key = repr(edits)
             if key not in known:
                 known[key] = outcomes.of_edits(edits)
@@ -120,13 +125,26 @@ def remedies(blame: Blame) -> dict[str, Remedy]:
                 continue
             remedy = Remedy(
                 edits, part_ns, after.parts.get(cause, 0), before.latency_ns, after.latency_ns,
-                _p99_ms(before.recording), _p99_ms(after.recording),
+                _p99_ms(before.recording), _p99_ms(after.recording), blame.latency_ns,
             )  # fmt: skip
             if cause not in found or remedy.removes:
                 found[cause] = remedy
             if remedy.removes:
                 break
     return found
+
+
+def edits_for(cause: str, config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
+    """Yield the changes of a configuration that may reduce a cause, the smallest one first.
+
+    Parameters
+    ----------
+    cause : str
+    config : ModelConfig
+    before : Blame
+        Of a request with the cause.
+    """
+    return chain.from_iterable(find(config, before) for find in _CANDIDATES.get(cause, ()))
 
 
 def _p99_ms(rec: Recording) -> float:
@@ -163,7 +181,7 @@ class _Outcomes:
     def of_edits(self, edits: Edits) -> Blame | None:
         """Return the outcome of an edited configuration; None if it is invalid or the request does not run."""
         try:
-            return self.of(with_overrides(self._rerun.config, edits))
+            return self.of(self._rerun.edited(edits))
         except InvalidArgumentError:
             return None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.service import Service
 from tritonnb.lab.simulation.simulate import simulated
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
 
@@ -46,6 +47,21 @@ class Rerun:
         self.times: Service = service or rec.service()
         self.first_step_ns = 0
         self._replicas = len(rec.replicas) or 1
+
+    def edited(self, edits: Mapping[str, object]) -> pb.ModelConfig:
+        """Return the recorded configuration with edits.
+
+        Parameters
+        ----------
+        edits : mapping of str to object
+            As for `Recording.what_if`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a field does not exist, or a value is invalid.
+        """
+        return with_overrides(self.config, edits)
 
     def run(self, config: pb.ModelConfig, arrivals: list[Arrival], seed: int = 0) -> Recording:
         """Simulate a configuration on as many replicas as were recorded.

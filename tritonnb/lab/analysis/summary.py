@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.lab.analysis.blame import blame
+from tritonnb.lab.analysis.blame import blame_request
 from tritonnb.lab.analysis.latency_split import CAUSES, QUEUE_DELAY, WAITS
 from tritonnb.lab.simulation.engine import Columns
 from tritonnb.recording.generations import idle_share, token_times_of
@@ -80,11 +80,12 @@ def verdict(recording: Recording) -> str:
         p50_ms, p99_ms = figures["latency_p50_ms"], figures["latency_p99_ms"]
         count = pluralize(len(recording.requests), "traced request")
         return f"Sample of {count}: latency p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms; batches are not complete."
+    wait = _wait_text(recording, figures["longest_queue_ms"])
     sentence = (
         f"{pluralize(int(figures['requests']), 'request')} ran in "
         f"{pluralize(len(recording.batches), 'batch', 'batches')}: "
-        f"mean batch size {figures['mean_batch_size']:.1f} rows; {figures['rows_batched']:.0%} of the rows "
-        f"shared a batch; longest time in the queue {_wait_text(recording, figures['longest_queue_ms'])}"
+        f"mean batch size {_mean_text(recording, figures['mean_batch_size'])}; {figures['rows_batched']:.0%} of the "
+        f"{recording.unit} shared a batch; longest time in the queue {wait}"
     )
     if figures["null_rows"]:
         sentence += f"; batches also had {pluralize(int(figures['null_rows']), 'null row')}, which their sizes include"
@@ -94,6 +95,13 @@ def verdict(recording: Recording) -> str:
     for name in ("refused", "failed"):
         sentence += f"; {figures[name]} {name}" if figures[name] else ""
     return f"{sentence}."
+
+
+def _mean_text(recording: Recording, mean: float) -> str:
+    """Return the mean batch size with its unit, and the mean in rows that the server counted."""
+    counted = sum(recording.source.unknown_rows.values()) if recording.source is not None else 0
+    rows = f" ({counted / len(recording.batches):.1f} rows, as the server counted)" if counted else ""
+    return f"{mean:.1f} {recording.unit}{rows}"
 
 
 def _wait_text(recording: Recording, longest_ms: float) -> str:
@@ -106,7 +114,7 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     if longest_ms <= 1.05 * allowed:
         return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms)"
     longest = max(recording.requests, key=lambda request: request.queue_ns)
-    waits = {cause: ns for cause, ns in blame(recording, longest).parts.items() if cause in WAITS}
+    waits = {cause: ns for cause, ns in blame_request(recording, longest).parts.items() if cause in WAITS}
     waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
     cause = max(waits, key=waits.__getitem__)
     return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"

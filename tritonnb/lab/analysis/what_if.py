@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
@@ -12,9 +13,9 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
+from tritonnb.lab.analysis.reproduction import causes_of
 from tritonnb.lab.analysis.rerun import Rerun
 from tritonnb.lab.simulation.service import Service
-from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.generations import Generation
 from tritonnb.recording.recording import Recording
 
@@ -60,13 +61,24 @@ def what_if(
     [1, 7]
     """
     rerun = Rerun(rec, "what_if", service)
-    edited = with_overrides(rerun.config, edits)
+    edited = rerun.edited(edits)
     if continuous is not None or rec.generations:
         _rerun_steps(rerun, rec, service)
     if continuous is not None:
         edited, edits = _with_batching(edited, continuous), {"continuous": continuous, **edits}
     before, after = (rerun.run(config, rerun.arrivals, seed) for config in (rerun.config, edited))
-    return Comparison(before, after, edits, rec)
+    causes = causes_of(rec, rerun.times, before.batch_sizes())
+    return Comparison(before, after, edits, rec, causes=tuple(causes), notes=tuple(_notes(rec, rerun.times, after)))
+
+
+def _notes(rec: Recording, service: Service, after: Recording) -> Iterator[str]:
+    """Yield what a simulation rests on."""
+    if rec.unit == "requests":
+        yield "The rows of the requests are not known: batches are filled with requests, as if each had one row."
+    if isinstance(service, LearnedTimes):
+        for text in (*service.basis(after.batch_sizes()), service.speeds_text()):
+            if text:
+                yield f"{text[0].upper()}{text[1:]}."
 
 
 def _rerun_steps(rerun: Rerun, rec: Recording, service: Service | None) -> None:

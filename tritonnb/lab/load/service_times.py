@@ -23,6 +23,7 @@ from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.typical_times import never_decreasing
 from tritonnb.lab.load.examples import Inputs, Shapes
 from tritonnb.lab.load.load import AnyModel, config_of, find_model, load
 from tritonnb.lab.load.result import LoadResult
@@ -170,7 +171,7 @@ def measure(
     chosen = sorted(sizes) if sizes is not None else _choose_sizes(meter, limit, required_sizes)
     rounds, rates = [], []
     for _ in range(_ROUNDS):
-        times = never_decreasing(meter.times(chosen))
+        times = _never_decreasing(meter.times(chosen))
         if not times:
             raise InvalidArgumentError(
                 f"model '{model.name}': expected at least one successful execution to measure, got: {meter.error}"
@@ -180,24 +181,11 @@ def measure(
         rates.append(max_rate)
     by_size = {rows: [times[rows] for times in rounds if rows in times] for rows in sorted(set().union(*rounds))}
     medians = {rows: median(values) for rows, values in by_size.items()}
-    return Measurement(never_decreasing(medians), rounds, max(rates))
+    return Measurement(_never_decreasing(medians), rounds, max(rates))
 
 
-def never_decreasing(times: Mapping[int, float]) -> dict[int, float]:
-    """Return the nearest non-decreasing times (least absolute differences), by batch size.
-
-    Examples
-    --------
-    >>> never_decreasing({1: 1.0, 2: 4.0, 3: 2.0, 4: 5.0})
-    {1: 1.0, 2: 3.0, 3: 3.0, 4: 5.0}
-    """
-    pools: list[list[float]] = []
-    for rows in sorted(times):
-        pools.append([times[rows]])
-        while len(pools) > 1 and median(pools[-2]) > median(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    level = [median(pool) for pool in pools for _ in pool]
-    return dict(zip(sorted(times), level, strict=True))
+def _never_decreasing(times: Mapping[int, float]) -> dict[int, float]:
+    return never_decreasing({rows: [ms] for rows, ms in times.items()})
 
 
 def _check(name: str, sizes: Collection[int], request_rows: int, limit: int) -> None:

@@ -90,7 +90,7 @@ class Plan:
     ...     "p99 < 50 ms", rate=500, count=[1], max_queue_delay_microseconds=[0], max_batch_size=[8]
     ... )
     >>> plan.verdict()
-    "'m' at 500 requests/s with p99 < 50 ms: 1 replica with 1 instance each."
+    "'m' at 500 requests/s with p99 < 50 ms: 2 replicas with 1 instance each."
     >>> [name for name, _ in plan.rows()]
     ['p99 (ms)', 'mean batch', 'utilization', 'runner-up', 'margin', 'breaks first', 'one replica lost']
     """

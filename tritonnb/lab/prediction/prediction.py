@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -43,7 +44,7 @@ class Range:
     high: float
 
     @classmethod
-    def from_values(cls, values: Sequence[float], misfit: float = 0.0) -> Range:
+    def from_values(cls, values: Sequence[float], misfit: float = 0.0, most: float = math.inf) -> Range:
         """Return the range of simulated values.
 
         Parameters
@@ -51,10 +52,12 @@ class Range:
         values : sequence of float
         misfit : float, optional
             Standard deviation of the logarithm of measured values around the simulated ones.
+        most : float, optional
+            The largest possible value, such as 1 of a share.
         """
         bounds = [(1 - SHARE) / 2, (1 + SHARE) / 2]
         low, high = np.quantile(np.outer(values, np.exp(misfit * _NORMAL)) if misfit else values, bounds)
-        return cls(float(np.median(values)), float(low), float(high))
+        return cls(float(np.median(values)), min(float(low), most), min(float(high), most))
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -115,7 +118,10 @@ class Prediction:
         """
         known = misfits or {}
         ranges = {
-            name: Range.from_values([getattr(one, name) for one in runs], known.get(name, 0.0)) for name in FIGURES
+            name: Range.from_values(
+                [getattr(one, name) for one in runs], known.get(name, 0.0), 1.0 if name == "utilization" else math.inf
+            )
+            for name in FIGURES
         }
         return cls(**ranges, remarks=tuple(remarks))
 
@@ -134,8 +140,8 @@ class Figures:
         Of the requests that ran.
     refused : int
         Number of requests that did not run.
-    largest : int
-        Rows of the largest batch.
+    sizes : frozenset of int
+        The batch sizes that were formed, in rows.
     """
 
     latencies_ms: npt.NDArray[np.float64]
@@ -146,7 +152,7 @@ class Figures:
     mean_batch_size: float
     utilization: float
     refused: int
-    largest: int
+    sizes: frozenset[int]
 
     @classmethod
     def from_latencies(cls, kept: SimulatedLatencies, instances: int, settled: float = 0.0) -> Figures:
@@ -173,7 +179,7 @@ class Figures:
             mean_batch_size=int(kept.rows.sum()) / len(kept.end_ns),
             utilization=int((kept.end_ns - kept.start_ns).sum()) / elapsed_ns / instances,
             refused=kept.refused,
-            largest=int(kept.batch_size.max()),
+            sizes=frozenset(np.unique(kept.batch_size).tolist()),
         )
 
 
@@ -245,7 +251,9 @@ def resampled_arrivals(
     times_us = np.array([arrival.time_us for arrival in recorded])
     firsts, sizes = times_us[bounds[:-1]], np.diff(bounds)
     spans = times_us[bounds[1:] - 1] - firsts + (times_us[-1] - times_us[0]) / (len(recorded) - 1)
-    pieces = rng.integers(PIECES, size=index[-1] // sizes.min() + 1)
+    # Another recording would have consisted of other pieces: the recorded ones are resampled first.
+    learned = rng.integers(PIECES, size=PIECES)
+    pieces = rng.choice(learned, size=index[-1] // sizes.min() + 1)
     ends, begins_us = np.cumsum(sizes[pieces]), np.cumsum(spans[pieces]) - spans[pieces]
     number = np.searchsorted(ends, index, "right")
     piece = pieces[number]

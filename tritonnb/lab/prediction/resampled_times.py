@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tritonnb.lab.analysis.learned_times import PIECES, LearnedTimes, Stall
-from tritonnb.lab.simulation.service import Draw, Service, VaryingService
+from tritonnb.lab.analysis.typical_times import TypicalTimes
+from tritonnb.lab.simulation.service import Draw, VaryingService
 
 #: A run has at most so many pieces. Those of a run that is much longer than its recording repeat it.
 _MOST_PIECES = 1000
@@ -39,7 +40,7 @@ class Resampled(VaryingService):
     machines: int = 1
 
     @property
-    def function(self) -> Service:  # type: ignore[override]
+    def function(self) -> TypicalTimes:  # type: ignore[override]
         """The typical time by batch size."""
         return self.times.function
 
@@ -59,7 +60,7 @@ class Resampled(VaryingService):
             recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
             return scale * factors[min(bisect_left(begins, recorded_ns), last)]
 
-        return times.drawn(factor_at, sorted(stalls))
+        return times.drawn(factor_at, sorted(stalls), luck=rng.gauss(0.0, 1.0))
 
     @cached_property
     def _recorded_ns(self) -> int:

@@ -13,7 +13,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.learned_times import LEAST_BATCHES, LearnedTimes, steepest
+from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.rerun import config_of
 from tritonnb.lab.analysis.summary import columns_of
 from tritonnb.lab.prediction.cross_validation import ValidatedPart, misfit_of, validated_parts
@@ -76,6 +76,7 @@ class Twin:
     2
     >>> for remark in twin.remarks(twin.validation[0].simulated, rate=200, instances=2):
     ...     print(remark)
+    batches of 3 rows rest on 2 recorded batches: up to 7.90 (6.53 to 10.04) ms
     200 requests/s were not recorded, but 97.4
     2 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)
     >>> twin.stalls_text()
@@ -106,8 +107,8 @@ class Twin:
     def range_ms(self, rows: int) -> Range:
         """Return the typical time of a batch size in ms, and its range.
 
-        The range of a recorded size contains 90 % of its executions, or of those of all sizes if it has too few. Beyond
-        the recorded sizes, it lies between no growth and the steepest growth between two of them.
+        The range of a size that ran often contains 90 % of its executions. That of a rare size, or of one that was not
+        recorded, is wider: its typical time may be another one.
 
         Parameters
         ----------
@@ -117,16 +118,12 @@ class Twin:
         -------
         Range
         """
-        typical, sizes = self.times.function, self.sizes
-        recorded = [one.time_ns for one in self.times.executions if one.rows == rows and not one.first]
-        if 0 < len(recorded) < LEAST_BATCHES:
-            recorded = [round(typical(rows) * factor) for factor in self.times.factors[1]]
-        if recorded:
+        typical = self.times.function
+        if typical.is_supported(rows):
+            recorded = [one.time_ns for one in self.times.executions if one.rows == rows and not one.first]
             return replace(Range.from_values([time_ns / 1e6 for time_ns in recorded]), value=typical(rows) / 1e6)
-        nearest = min(sizes, key=lambda size: abs(size - rows))
-        flat, steep = typical(nearest), typical(nearest) + (rows - nearest) * steepest(typical, sizes)
-        bounds = sorted([max(0.0, flat), max(0.0, steep), typical(rows)])
-        return Range(typical(rows) / 1e6, bounds[0] / 1e6, bounds[-1] / 1e6)
+        values = [typical(rows) / 1e6 * factor for factor in self.times.factors[1]]
+        return replace(Range.from_values(values, typical.deviation(rows)), value=typical(rows) / 1e6)
 
     def arrivals(self, rate: float | None = None) -> list[Arrival]:
         """Return the recorded arrivals, faster or slower: for `load`, `simulate` or `sweep`.
@@ -224,10 +221,8 @@ class Twin:
         instances : int
         """
         remarks = []
-        largest = max(one.largest for one in runs)
-        if largest > self.sizes[-1]:
-            ms = self.range_ms(largest)
-            remarks.append(f"batches of {self.sizes[-1] + 1} to {largest} rows were not recorded: up to {ms} ms")
+        formed = frozenset[int]().union(*(one.sizes for one in runs))
+        remarks += [f"{text}: up to {self.range_ms(rows)} ms" for text, rows in self.times.basis(formed).items()]
         if self.rate and not 1 / _NEAR < rate / self.rate < _NEAR:
             remarks.append(f"{rate:g} requests/s were not recorded, but {self.rate:.1f}")
         busiest = max(self.times.slow_down)
@@ -241,6 +236,8 @@ class Twin:
         shortest_ms = min((excess_ns for _, excess_ns in stalls), default=0) / 1e6
         if stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
             remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
+        if text := self.times.speeds_text():
+            remarks.append(text)
         if self.times.speed_variation > _FAR:
             remarks.append(
                 f"execution times changed from part to part of the recording: by {self.times.speed_variation:.0%}"
@@ -264,10 +261,15 @@ class Twin:
     def misfits(self) -> dict[str, float]:
         """Standard deviation of the logarithm of measured to simulated figures, beyond the scatter of the simulations.
 
-        It combines the misfit of the parts of the recording with the share of the time before the execution begins,
-        which may be another one in another configuration.
+        Latencies contain the time before executions begin, which may be another one in another configuration. The
+        throughput is that of the arrivals.
         """
-        return {name: math.hypot(misfit_of(self.validation, name), self.times.dispatch_share) for name in FIGURES}
+        misfits = {name: misfit_of(self.validation, name) for name in FIGURES if name != "throughput"}
+        of_dispatch = self.times.dispatch_share
+        return {
+            name: math.hypot(misfit, of_dispatch) if name.endswith("_ms") else misfit
+            for name, misfit in misfits.items()
+        }
 
     def stalls_text(self) -> str:
         """Return the number of stalls, and how long the first ones lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
@@ -281,11 +283,17 @@ class Twin:
         lines = [f"Twin of '{self._config.name}', from {pluralize(len(times.executions), 'execution')}"]
         for rows in self.sizes:
             count = sum(1 for one in times.executions if one.rows == rows)
-            lines.append(f"  batch size {rows:>4}: {count:>5} x {self.range_ms(rows)} ms")
+            size = times.function.sizes.get(rows)
+            rare = "" if times.function.is_supported(rows) else ", from its neighbours, too"
+            stalled = f", {size.stalled} stalled" if size is not None and size.stalled else ""
+            lines.append(f"  batch size {rows:>4}: {count:>5} x {self.range_ms(rows)} ms{rare}{stalled}")
         dispatch_ms = statistics.median(one.dispatch_ns for one in times.executions) / 1e6
         lines.append(f"  of it before the execution begins: {dispatch_ms:.3f} ms (median)")
         slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
         lines.append(f"  slow-down by number of busy instances: {slow}")
+        speeds = ", ".join(f"{name}: {factor:.2f}" for name, factor in times.instance_speeds.items())
+        lines.append(f"  times relative to the expected ones by instance: {speeds}" if speeds else "")
+        lines.append(f"  {times.speeds_text()}" if times.speeds_text() else "")
         idle = ", ".join(f"{ms} ms: +{times.idle_cost_ns(ms * 1e6, ms * 1e6) / 1e6:.3f} ms" for ms in (10, 100))
         lines.append(f"  longer after the server was idle for {idle}")
         warm_ups = sum(1 for one in times.executions if one.first)
@@ -298,7 +306,7 @@ class Twin:
                 for name in ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
             )
             lines.append(f"  {len(self.validation)} parts, each predicted from the others: off by {errors}")
-        return "\n".join(lines)
+        return "\n".join(filter(None, lines))
 
 
 @with_short_traceback

@@ -121,7 +121,12 @@ def recording_of(
     sampled = _sampling(models, trace_rate)
     if sampled:
         agreements = {name: Agreement(0, 0, sampled) for name in agreements}
-    source = TraceSource(tuple(dict.fromkeys(said)), sampled, agreements)
+    unknown = {
+        model.name: 0 if model.counted is None else model.counted.rows
+        for model in models
+        if model.batches and not model.knows_rows and not model.is_reported
+    }
+    source = TraceSource(tuple(dict.fromkeys(said)), sampled, agreements, unknown)
     return Recording(events_of(models), configs, source=source)
 
 

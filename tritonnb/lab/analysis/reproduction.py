@@ -1,0 +1,75 @@
+"""A check that a simulation of what was recorded has the figures of the recording, and possible causes if not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.simulation.service import Service
+from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import pluralize
+
+#: The relative difference from which on a simulated figure is not the recorded one: tails rest on a few executions.
+TOLERANCE, TAIL_TOLERANCE = 0.1, 0.2
+#: The figures that rest on a few executions.
+_TAILS = {
+    "longest_queue_ms",
+    "latency_p99_ms",
+    "time_to_first_token_p99_ms",
+    "time_per_output_token_p99_ms",
+}
+#: A larger share of the time before executions, or a larger variation of the speed, explains a difference.
+_NOTABLE = 0.1
+#: Times of less than this many ms are equal: a simulation has no time between its decisions.
+_LEAST_MS = 0.5
+
+
+def is_near(name: str, recorded: float, simulated: float) -> bool:
+    """Return whether a simulated figure of `Recording.summary` is within the tolerance of the recorded one.
+
+    Examples
+    --------
+    >>> is_near("latency_p99_ms", 73.0, 85.0), is_near("latency_p99_ms", 73.0, 141.0)
+    (True, False)
+    """
+    tolerance = TAIL_TOLERANCE if name in _TAILS else TOLERANCE
+    if name.endswith("_ms") and abs(simulated - recorded) <= _LEAST_MS:
+        return True
+    return abs(simulated - recorded) <= tolerance * max(abs(recorded), abs(simulated) / (1 + tolerance))
+
+
+def tolerance_text(names: Sequence[str]) -> str:
+    """Return the tolerances of figures: ``10 %``, ``20 %``, or both."""
+    shares = sorted({TAIL_TOLERANCE if name in _TAILS else TOLERANCE for name in names})
+    return " or ".join(f"{share * 100:.0f} %" for share in shares)
+
+
+def causes_of(rec: Recording, service: Service, sizes: Collection[int]) -> list[str]:
+    """Return why a simulation of a recording may differ from it.
+
+    Parameters
+    ----------
+    rec : Recording
+        Of one model.
+    service : Service
+        Of the simulation.
+    sizes : collection of int
+        Of the simulated batches, in rows.
+    """
+    if not isinstance(service, LearnedTimes):
+        return ["the execution times are the given ones, not the recorded ones"]
+    causes = []
+    stalls = service.stalls
+    if stalls:
+        longest_ms = max(excess_ns for _, excess_ns in stalls) / 1e6
+        causes.append(f"{pluralize(len(stalls), 'stall')} of the machine, up to {longest_ms:.0f} ms")
+    if rec.source is not None and rec.source.unknown_rows:
+        causes.append("the rows of the requests are not known")
+    if service.dispatch_share > _NOTABLE:
+        causes.append(f"{service.dispatch_share:.0%} of the time of an execution pass before it begins")
+    if service.speed_variation > _NOTABLE:
+        causes.append(f"the speed of the machine varied by {service.speed_variation:.0%}")
+    if text := service.speeds_text():
+        causes.append(text)
+    causes += service.basis(sizes)
+    return causes or ["the scheduler's decisions came out differently where arrivals and ends were close to each other"]
