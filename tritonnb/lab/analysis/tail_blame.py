@@ -183,7 +183,7 @@ class TailBlame:
 
     @property
     def title(self) -> str:
-        """Which requests these are, and their latencies, in one line."""
+        """The selection of the requests and the range of their latencies, in one line."""
         low, high = self.blames[-1].latency_ns / 1e6, self.blames[0].latency_ns / 1e6
         count = pluralize(len(self.blames), "request")
         return f"{count} ({self.selection}), {low:.1f} to {high:.1f} ms from reception to response"

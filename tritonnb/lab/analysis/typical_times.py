@@ -39,7 +39,7 @@ _ROBUST = 1.4826
 
 @dataclass(frozen=True)
 class SizeTimes:
-    """What is known about the executions of one batch size.
+    """The executions of one batch size, and the typical time.
 
     Attributes
     ----------
