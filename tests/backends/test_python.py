@@ -238,16 +238,18 @@ class Triton""",
         load(tmp_path, body + "    def execute(self, requests):\n        raise Mute\n").run(request(IN0=rows(1)))
 
 
-def test_unencodable_string_fails_the_batch_and_names_the_model(load: Load, tmp_path: Path) -> None:
+def test_unencodable_string_fails_its_request_and_names_the_model(load: Load, tmp_path: Path) -> None:
     tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "S" data_type: TYPE_STRING dims: 1 }'
     body = (
         HEAD
         + """    def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("S", np.array([["\\ud800"]], object))])]
+        texts = ["\\ud800", "a"]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("S", np.array([[text]], object))]) for text in texts]
 """
     )
-    with pytest.raises(InternalError, match="model 'm_0_0', message: UnicodeEncodeError: 'utf-8' codec can't"):
-        load(tmp_path, body, tensors=tensors).run(request(IN0=rows(1)))
+    failed, answered = load(tmp_path, body, tensors=tensors).run(request(IN0=rows(1)), request(IN0=rows(1)))
+    assert "model 'm_0_0', message: UnicodeEncodeError: 'utf-8' codec can't" in failed.error.message
+    assert answered.outputs[0].array.tolist() == [[b"a"]]
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])

@@ -443,3 +443,14 @@ def test_metric_labels_are_sorted_with_bucket_labels_last() -> None:
     lines = write_metrics([failures, latencies]).decode().splitlines()
     assert lines[2] == 'f{model="m",reason="OTHER",version="1"} 2'
     assert lines[5] == 'l_bucket{model="m",le="1"} 3'
+
+
+def test_metrics_of_models_are_added_to_families_of_the_server() -> None:
+    """On Triton the series of `nv_inference_count` has the sum of both: 6."""
+    own, custom, gauge = (Metric("n", "Count", kind) for kind in ("counter", "counter", "gauge"))
+    own.add_sample("n", {"model": "m", "version": "1"}, 1)
+    custom.add_sample("n", {"version": "1", "model": "m"}, 5)
+    custom.add_sample("n", {"other": "m"}, 5)
+    gauge.add_sample("n", {}, 7)
+    lines = write_metrics([own, custom, gauge]).decode().splitlines()
+    assert lines == ["# HELP n Count", "# TYPE n counter", 'n{model="m",version="1"} 6', 'n{other="m"} 5']

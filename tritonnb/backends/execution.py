@@ -6,14 +6,73 @@ import itertools
 import logging
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.failures import frames_to_notes, location_suffix
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.core.texts import encodable, find_text_error, printable, shown
 
 Deliver = Callable[[InferRequest, InferResponse], None]
+
+
+#: The integers that a parameter can have, as in Triton's C interface.
+PARAMETER_INTEGERS = range(-(2**63), 2**63)
+
+
+def find_parameter_error(parameters: Mapping[str, ParameterValue]) -> str:
+    """Return what is wrong with the response parameters of a model, which no endpoint could write; empty if nothing is.
+
+    Examples
+    --------
+    >>> find_parameter_error({"tokens": 2**64})
+    "response parameter 'tokens': expected an int from -2**63 to 2**63 - 1, got 18446744073709551616"
+    """
+    for name, value in parameters.items():
+        problem = find_text_error("name of a response parameter", name)
+        what = f"response parameter {shown(name)}"
+        if isinstance(value, str):
+            problem = problem or find_text_error(what, value)
+        elif not isinstance(value, (bool, int, float)):
+            problem = problem or f"{what}: expected a str, int, float or bool, got {shown(value)}"
+        elif isinstance(value, int) and value not in PARAMETER_INTEGERS:
+            problem = problem or f"{what}: expected an int from -2**63 to 2**63 - 1, got {shown(value)}"
+        if problem:
+            return problem
+    return ""
+
+
+def _plain(value: ParameterValue) -> ParameterValue:
+    """Return a value of a type that every encoder knows, instead of a subclass."""
+    if isinstance(value, str):
+        return encodable(value)
+    return value if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
+
+
+def accepted(request: InferRequest, response: InferResponse) -> InferResponse:
+    """Return a response of a model, or an error in its place, if it has something that no endpoint could write.
+
+    Every response of every backend passes here, on the instance's thread and in the process of the model: an endpoint
+    that finds it out later has no author to tell, and other requests to answer.
+    """
+    if response.error is not None:
+        response.error.message = printable(response.error.message)
+        return response
+    problem = ""
+    if response.parameters:
+        problem = find_parameter_error(response.parameters)
+        if not problem:
+            response.parameters = {encodable(name): _plain(value) for name, value in response.parameters.items()}
+    for output in response.outputs:
+        problem = problem or find_text_error("name of an output", output.name)
+        if output.datatype.variable_size and not problem:
+            wrong = [element for element in output.array.ravel().tolist() if type(element) is not bytes][:1]
+            if wrong:
+                problem = f"output {shown(output.name)}: expected elements of type bytes, got {shown(wrong[0])}"
+    if not problem:
+        return response
+    return InferResponse(error=InternalError(f"model '{request.model_name}': {problem}"), final=response.final)
 
 
 class ResponseSender:
@@ -51,7 +110,7 @@ class ResponseSender:
         if self.closed:
             raise InternalError("Unable to send response. Response sender has been closed.")
         self.closed = response.final
-        response = response.copy()
+        response = accepted(self._request, response.copy())
         if self._request.step is not None and not response.final:
             self._request.step.throttle()
         self._deliver(self._request, response)
@@ -176,7 +235,7 @@ class Execution:
         if self.responses[index] is not None:
             raise InternalError(f"request {index} of the batch: expected one response, got a second one")
         response.copy_contents()
-        self.responses[index] = response
+        self.responses[index] = accepted(self.requests[index], response)
 
 
 class FailureLog:
@@ -197,16 +256,18 @@ class FailureLog:
     def convert(self, error: BaseException, execution: Execution) -> TritonError:
         """Return the error for the requests of the batch; an exception that is not a `TritonError` is logged."""
         if isinstance(error, TritonError):
+            error.message = printable(error.message)  # a function can raise one with any text
             return strip_traceback(error)
         place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
         if place in self._places:
-            self._logger.debug("instance '%s' failed again: %s: %s", self._name, type(error).__name__, error)
+            text = printable(error)
+            self._logger.debug("instance '%s' failed again: %s: %s", self._name, type(error).__name__, text)
         else:
             self._places.add(place)
             self._logger.error("instance '%s' failed", self._name, exc_info=error)
         model = next(request.model_name for request in execution.requests if not request.is_null)
-        text = f"model '{model}': {type(error).__name__}: {error}{location_suffix(error)}"
-        return InternalError(text, model_error=frames_to_notes(error))
+        text = f"model '{model}': {type(error).__name__}: {printable(error)}{location_suffix(error)}"
+        return InternalError(printable(text), model_error=frames_to_notes(error))
 
 
 #: The numbers of the executions of all models.

@@ -21,6 +21,7 @@ from tritonnb.core.errors import (
 )
 from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.texts import printable
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.engine.execution.loop import run_in_thread
 from tritonnb.engine.models.bls import ModelCalls
@@ -375,7 +376,7 @@ async def _is_ready(served: ServedModel) -> bool:
     try:
         await asyncio.gather(*[instance.check_ready() for instance in served.instances])
     except Exception as error:
-        reason = error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {error}"
+        reason = error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {printable(error)}"
         logger.debug("Model '%s' version %d is not ready: %s", served.name, served.version, reason)
         return False
     return True

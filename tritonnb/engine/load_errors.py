@@ -9,6 +9,7 @@ from contextvars import ContextVar
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.texts import printable
 
 _is_raised_here: ContextVar[bool] = ContextVar("_is_raised_here", default=False)
 
@@ -35,10 +36,12 @@ def log_load_error(logger: logging.Logger, text: str, *arguments: object) -> Non
 
 @contextmanager
 def triton_errors() -> Iterator[None]:
-    """Context manager that converts exceptions of a model's code to `TritonError`."""
+    """Context manager that converts exceptions of a model's code to a `TritonError`, whose text can be encoded."""
     try:
         yield
-    except TritonError:
+    except TritonError as error:
+        error.message = printable(error.message)  # of a library, or of a backend outside this project
         raise
     except Exception as error:
-        raise InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error)) from None
+        text = printable(f"{type(error).__name__}: {printable(error)}")
+        raise InternalError(text, model_error=frames_to_notes(error)) from None

@@ -11,6 +11,7 @@ from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.json_types import Json
+from tritonnb.core.texts import printable
 
 #: The name that Hugging Face uses.
 FILE_NAME = "chat_template.jinja"
@@ -54,7 +55,7 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise InternalError(f"{self._place(error.lineno)}: {error.message}") from None
         except (OSError, UnicodeError) as error:
-            raise InternalError(f"{self._place()}: {error}") from None
+            raise InternalError(f"{self._place()}: {printable(error)}") from None
 
     def render(self, messages: Sequence[Json]) -> str:
         """Return the prompt that a model completes with the next message of the assistant.
@@ -79,7 +80,7 @@ class ChatTemplate:
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             frames = traceback.extract_tb(error.__traceback__)  # Jinja2 inserts those of the template
             lines = [frame.lineno for frame in frames if frame.filename == str(self.path)]
-            raise InvalidArgumentError(f"{self._place(lines[-1] if lines else None)}: {error}") from None
+            raise InvalidArgumentError(f"{self._place(lines[-1] if lines else None)}: {printable(error)}") from None
 
     def _place(self, line: int | None = None) -> str:
         """Return the file, without the directories above that of the model, and the line."""

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 from tritonnb.core.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.forks import fork_safe
+from tritonnb.core.texts import find_text_error, shown
 from tritonnb.telemetry.histogram import Histogram
+
+#: The longest name, description or label, in characters: every reader of the metrics gets all of them each time.
+LONGEST_TEXT = 1 << 16
 
 Labels = tuple[tuple[str, str], ...]
 
 _FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # two underscores are for Prometheus itself
 
 
 class MetricKind(enum.Enum):
@@ -50,6 +56,30 @@ class MetricSample:
     buckets: tuple[tuple[float, int], ...] = ()
 
 
+def _check_text(what: str, value: object) -> None:
+    problem = find_text_error(what, value)
+    if not problem and len(str(value)) > LONGEST_TEXT:
+        problem = f"{what}: expected at most {LONGEST_TEXT} characters, got {len(str(value))}"
+    if problem:
+        raise InvalidArgumentError(problem)
+
+
+def _number(what: str, value: object) -> float:
+    """Convert a number of any type, such as a NumPy scalar, to the type that the endpoint can write.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number; Triton raises the same.
+    """
+    if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
+        raise TypeError(f"{what} of a metric: expected a number, got {shown(value)}")
+    try:
+        return float(value)
+    except Exception:  # such as an array of several elements, or an integer beyond the range of a float
+        raise TypeError(f"{what} of a metric: expected a number, got {shown(value)}") from None
+
+
 class CustomMetrics:
     """The families of a server."""
 
@@ -63,12 +93,15 @@ class CustomMetrics:
         Raises
         ------
         InvalidArgumentError
-            If it is not a valid Prometheus name.
+            If it is not a valid Prometheus name, or the description is not a text that UTF-8 can express: every
+            family is written for every reader, so one that cannot be written would take all others along.
         AlreadyExistsError
             If a family with this name but another kind exists.
         """
+        _check_text("name of a metric family", name)
         if not _FAMILY_NAME.fullmatch(name):
-            raise InvalidArgumentError(f"'{name}' is not a valid name of a metric family")
+            raise InvalidArgumentError(f"{shown(name)} is not a valid name of a metric family")
+        _check_text(f"description of metric family '{name}'", description)
         with self._lock:
             family = self._families.get(name)
             if family is None:
@@ -115,16 +148,21 @@ class CustomMetricFamily:
         InvalidArgumentError
             If a label or the buckets are invalid, or the family has buckets and is not a histogram.
         """
-        for name in labels:
-            if not _LABEL_NAME.fullmatch(name):
-                raise InvalidArgumentError(f"'{name}' is not a valid label of a metric")
+        if not isinstance(labels, Mapping):
+            raise InvalidArgumentError(f"labels: expected a dict of str by name, got {shown(labels)}")
+        for name, value in labels.items():
+            _check_text("name of a label", name)
+            if not LABEL_NAME.fullmatch(name) or (name == "le" and self.kind is MetricKind.HISTOGRAM):
+                raise InvalidArgumentError(f"{shown(name)} is not a valid label of a metric")
+            _check_text(f"label '{name}'", value)
         if (buckets is None) if self.kind is MetricKind.HISTOGRAM else buckets:
             raise InvalidArgumentError(
                 "a histogram needs buckets" if self.kind is MetricKind.HISTOGRAM else "only a histogram has buckets"
             )
-        bounds = tuple(buckets or ())
-        if any(not a < b for a, b in itertools.pairwise(bounds)):
+        bounds = tuple([_number("bucket", bound) for bound in buckets or ()])
+        if any(not a < b for a, b in itertools.pairwise((-math.inf, *bounds))):
             raise InvalidArgumentError("the buckets of a histogram must rise")
+        bounds = tuple([bound for bound in bounds if bound < math.inf])  # a histogram has the infinite one anyway
         key = tuple(sorted(labels.items()))
         with self._lock:
             if key not in self.metrics:
@@ -166,6 +204,7 @@ class CustomMetric:
             If the amount is invalid, or for a histogram.
         """
         self._require_kind("Increment", MetricKind.COUNTER, MetricKind.GAUGE)
+        amount = _number("increment", amount)
         if self.kind is MetricKind.COUNTER and amount < 0:
             raise InvalidArgumentError(
                 "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
@@ -182,8 +221,9 @@ class CustomMetric:
             For other kinds.
         """
         self._require_kind("Set", MetricKind.GAUGE)
+        value = _number("value", value)
         with self._lock:
-            self._value = float(value)
+            self._value = value
 
     def observe(self, value: float) -> None:
         """Add an observation to a histogram.
@@ -194,6 +234,7 @@ class CustomMetric:
             For other kinds.
         """
         self._require_kind("Observe", MetricKind.HISTOGRAM)
+        value = _number("observation", value)
         with self._lock:
             self._histogram.observe(value)
 

@@ -17,6 +17,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from tritonnb.core.texts import encodable
+
 FORMATS = ("default", "ISO8601")
 
 _ESCAPE = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
@@ -87,7 +89,7 @@ class LogSettings:
 def log_handler(settings: LogSettings) -> logging.Handler:
     """Return a handler that writes records as the settings require."""
     file = settings.log_file
-    handler = logging.FileHandler(file, delay=True) if file else logging.StreamHandler()
+    handler = logging.FileHandler(file, delay=True, encoding="utf-8") if file else logging.StreamHandler()
     handler.addFilter(settings.wants)
     handler.setFormatter(_Formatter(settings))
     return handler
@@ -121,7 +123,8 @@ class _Formatter(logging.Formatter):
         elif self._escapes:
             message = json.dumps(message, ensure_ascii=False)
         line = f"{head} {os.getpid()} {record.filename}:{record.lineno}] {message}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        # A log file is UTF-8, and the exceptions of models may have any text.
+        return encodable(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 class LogTable:

@@ -20,6 +20,7 @@ from tritonnb.core.datatypes import BY_NUMBER, INVALID, decode_bytes, encode_byt
 from tritonnb.core.errors import Fix, InternalError, Problem, TritonError
 from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.texts import LONGEST_ERROR, printable
 
 #: Payloads up to this size are part of the message: copying them through a socket costs less than sharing memory.
 INLINE = 1 << 15
@@ -255,7 +256,7 @@ def decode_response(encoded: Encoded, payload: Payload, *, copy: bool) -> InferR
 def encode_error(error: Exception) -> Encoded:
     """Encode an error. An exception that is not a `TritonError` becomes the ``model_error`` of an `InternalError`."""
     if not isinstance(error, TritonError):
-        error = InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
+        error = InternalError(f"{type(error).__name__}: {printable(error)}", model_error=frames_to_notes(error))
     cause = error.model_error
     problems = [dataclasses.astuple(problem) for problem in error.problems]
     return [error.message, error.status.label, error.hint, problems, None if cause is None else _encode_cause(cause)]
@@ -285,14 +286,17 @@ def settle(future: Future[Any], value: Any, error: Encoded | None) -> None:
 
 def _encode_cause(error: BaseException) -> Encoded:
     kind = type(error)
-    arguments = [argument if _is_plain(argument) else None for argument in error.args]
-    exact = arguments == list(error.args)
-    return [kind.__name__, kind.__module__, arguments if exact else [str(error)], list(getattr(error, "__notes__", ()))]
+    arguments = list(error.args) if all(map(_is_plain, error.args)) else [printable(error)]
+    notes = getattr(error, "__notes__", ())
+    texts = [printable(note) for note in notes] if isinstance(notes, (list, tuple)) else []
+    return [kind.__name__, printable(kind.__module__), arguments, texts]
 
 
 def _is_plain(value: object) -> bool:
     """Return whether a value can be part of a message as it is."""
-    return isinstance(value, (str, float, type(None))) or (isinstance(value, int) and -(2**63) <= value < 2**64)
+    if isinstance(value, str):
+        return len(value) <= LONGEST_ERROR
+    return isinstance(value, (float, type(None))) or (isinstance(value, int) and -(2**63) <= value < 2**64)
 
 
 def _decode_cause(encoded: Encoded) -> BaseException:
@@ -304,7 +308,7 @@ def _decode_cause(encoded: Encoded) -> BaseException:
     error: BaseException
     try:
         error = kind(*arguments)
-    except TypeError:  # such as UnicodeDecodeError, which needs five arguments
+    except Exception:  # such as UnicodeDecodeError, which needs five arguments
         error = type(name, (Exception,), {"__module__": module})(*arguments)
     for note in notes:
         error.add_note(note)

@@ -17,6 +17,7 @@ from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.channel import Channel, Header, Message, Payload
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.texts import printable
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, MetricKind
 
 #: The methods of `ServerCalls` that a child calls by name.
@@ -162,7 +163,7 @@ class ChildCalls:
         except TritonError as raised:
             error = codec.encode_error(raised)
         except Exception as raised:
-            error = codec.encode_error(InternalError(f"{type(raised).__name__}: {raised}"))
+            error = codec.encode_error(InternalError(f"{type(raised).__name__}: {printable(raised)}"))
         self._post(["reply", number, value, error])
 
     def _send_response(self, number: int, response: InferResponse, was_accepted: bool) -> None:

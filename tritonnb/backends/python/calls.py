@@ -20,8 +20,12 @@ from tritonnb.backends.python.response import InferenceResponse, find_parameter_
 from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
+from tritonnb.core.texts import shown
 from tritonnb.telemetry import custom_metrics
 from tritonnb.telemetry.custom_metrics import MetricKind
+
+#: The longest name of a model that is passed on, in characters: no directory can have a longer one.
+_LONGEST_NAME = 1 << 10
 
 
 class ResponseIterator:
@@ -177,17 +181,19 @@ class MetricFamily:
     _binding: ClassVar[InstanceBinding | None] = None
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+        if not isinstance(kind, MetricKind):
+            raise TypeError(f"MetricFamily: expected kind to be COUNTER, GAUGE or HISTOGRAM, got {shown(kind)}")
         binding = self._binding or current_binding()
         if binding is None or binding.server is None:
             raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
         with _RaisedToModel("Failed to create metric family"):
-            self._family = binding.server.metrics.open(name, description, kind)
+            self._family = binding.server.metrics.open(decode_text(name), decode_text(description), kind)
         weakref.finalize(self, binding.server.metrics.close, self._family)
 
     def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
         """Create the metric with these labels; a histogram also needs the upper bounds of its buckets."""
         with _RaisedToModel("Failed to create metric"):
-            return Metric(self, self._family.metric(labels or {}, buckets))
+            return Metric(self, self._family.metric({} if labels is None else labels, buckets))
 
 
 class Metric:
@@ -242,14 +248,15 @@ def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, by
     TritonModelException
         If the model cannot be loaded, or the server runs in another mode.
     """
-    parameters: dict[str, str | bytes] = {"config": config} if config else {}
+    text = decode_text(config)
+    parameters: dict[str, str | bytes] = {"config": text} if text else {}
     for path, content in (files or {}).items():
         if not isinstance(content, bytes):
             raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
-        parameters[path] = content
+        parameters[decode_text(path)] = content
     server, failure = _server("load model")
     with _RaisedToModel(failure):
-        server.load_model(decode_text(model_name), parameters)
+        server.load_model(_model_name(model_name), parameters)
 
 
 def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
@@ -262,7 +269,7 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
     """
     server, failure = _server("unload model")
     with _RaisedToModel(failure):
-        server.unload_model(decode_text(model_name), unload_dependents)
+        server.unload_model(_model_name(model_name), bool(unload_dependents))
 
 
 def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
@@ -282,7 +289,15 @@ def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
             f"{failure}: failed to get model version from specified version string '{version_text}' (details: stol), "
             "version should be an integral value > 0"
         ) from None
-    return server.is_model_ready(decode_text(model_name), version)
+    return server.is_model_ready(_model_name(model_name), version)
+
+
+def _model_name(value: object) -> str:
+    """Return the name of a model; the event loop, which looks it up and logs it, gets no objects of models."""
+    name = decode_text(value)
+    if len(name) > _LONGEST_NAME:
+        raise TypeError(f"expected the name of a model, got a text of {len(name)} characters")
+    return name
 
 
 def _server(action: str) -> tuple[ServerCalls, str]:

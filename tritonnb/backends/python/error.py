@@ -6,6 +6,7 @@ import enum
 
 from tritonnb.core.errors import Status
 from tritonnb.core.errors import TritonError as ServerError
+from tritonnb.core.texts import printable
 
 
 class TritonModelException(Exception):
@@ -24,6 +25,7 @@ class TritonError:
     Parameters
     ----------
     message : str
+        Lone surrogates, such as those of ``os.fsdecode``, are escaped; Triton refuses them.
     code : ErrorCode, optional
         Such as ``TritonError.NOT_FOUND``; ``TritonError.INTERNAL`` by default.
     """
@@ -37,7 +39,7 @@ class TritonError:
             raise TypeError(f"TritonError: expected an error code such as TritonError.INTERNAL, got {code!r}")
         if not isinstance(message, str | bytes):
             raise TypeError(f"TritonError: expected a message of type str or bytes, got {type(message).__name__}")
-        self._message = message.decode() if isinstance(message, bytes) else message
+        self._message = printable(message)
         self._code = code
 
     def message(self) -> str:

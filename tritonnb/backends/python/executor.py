@@ -17,11 +17,12 @@ from tritonnb.backends.python.declared_outputs import DeclaredOutputs
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, Send, to_core_response
 from tritonnb.backends.python.tensor import to_core_tensor
-from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.texts import printable
 from tritonnb.model_config.schema import ModelSpec
 
 
@@ -185,9 +186,6 @@ class ModelExecutor:
             except InternalError:
                 self._close_senders(execution, senders)
                 raise
-            except UnicodeError as error:  # a string that cannot be encoded in UTF-8
-                self._close_senders(execution, senders)
-                raise self._error(self._describe(error)) from error
         elif responses is not None:
             raise self._error(
                 f"Python model '{self._instance}' is using the decoupled mode and the execute function must return "
@@ -259,11 +257,19 @@ class ModelExecutor:
                 if index not in execution.rescheduled:
                     execution.sender(index)  # sends the response, or has sent it
                 continue
-            request = execution.requests[index]
+            execution.answer(index, self._converted(execution.requests[index], response))
+
+    def _converted(self, request: InferRequest, response: InferenceResponse) -> InferResponse:
+        """Return the server's form of a returned response; an error of this response alone if that is not possible."""
+        output_names = request.requested_outputs if request.requested_outputs is not None else self._outputs
+        try:
             if self._states and not response.has_error():
                 self._publish_states(request, response)
-            output_names = request.requested_outputs if request.requested_outputs is not None else self._outputs
-            execution.answer(index, self._configure(to_core_response(response, output_names)))
+            return self._configure(to_core_response(response, output_names))
+        except TritonError:
+            raise
+        except Exception as error:  # such as a string that UTF-8 cannot express; its elements may raise anything
+            return InferResponse(error=self._error(f"{type(error).__name__}: {printable(error)}"))
 
     def _configure(self, response: InferResponse) -> InferResponse:
         if self._reshaped:

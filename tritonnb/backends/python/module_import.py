@@ -24,6 +24,7 @@ from tritonnb.backends.python import pb_utils
 from tritonnb.core.errors import InternalError
 from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.forks import fork_safe
+from tritonnb.core.texts import encodable, printable
 
 _lock = fork_safe(threading.RLock())
 _numbers = itertools.count()
@@ -161,14 +162,14 @@ def describe(error: BaseException) -> str:
     """Format an exception as Triton's Python backend does: type, message, and the frames, innermost first."""
     try:
         message = str(error) or "<EMPTY MESSAGE>"
-    except Exception:
+    except BaseException:  # even SystemExit, which must not end the thread that reports the error
         message = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
-    message = f"{type(error).__name__}: {message}"
+    message = printable(f"{type(error).__name__}: {message}")
     frames = _model_frames(error.__traceback__)
     if not frames or isinstance(error, SyntaxError):
         return message
     lines = "".join(f"  {frame.filename}({frame.lineno}): {frame.name}\n" for frame in reversed(frames))
-    return f"{message}\n\nAt:\n{lines}"
+    return f"{message}\n\nAt:\n{encodable(lines)}"
 
 
 def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:

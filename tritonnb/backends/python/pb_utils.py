@@ -36,6 +36,7 @@ from tritonnb.backends.python.response import (
 )
 from tritonnb.backends.python.tensor import Tensor
 from tritonnb.core import datatypes
+from tritonnb.core.texts import encodable
 
 
 class Logger:
@@ -61,7 +62,7 @@ class Logger:
                 "Logger.log: expected a str and one of Logger.INFO, WARNING, ERROR, VERBOSE, got "
                 f"{type(message).__name__} and {level!r}"
             )
-        cls._log.log(level.value, "%s", message, stacklevel=2)
+        cls._log.log(level.value, "%s", encodable(message), stacklevel=2)
 
     @classmethod
     def log_info(cls, message: str) -> None:

@@ -284,6 +284,8 @@ def _check_correlation_id(correlation_id: object) -> None:
         raise TypeError("InferenceRequest: expected correlation_id to be int or str, got None")
     if not isinstance(correlation_id, (int, str)):
         raise TritonModelException("Correlation ID must be integer or string")
+    if isinstance(correlation_id, str):
+        decode_text(correlation_id)
     if isinstance(correlation_id, int) and correlation_id not in range(2**64):
         raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
 

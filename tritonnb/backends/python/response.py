@@ -11,6 +11,7 @@ from tritonnb.backends.python.error import TritonError, TritonModelException, fr
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+from tritonnb.core.texts import find_text_error, shown
 
 _INTEGERS = range(-(2**63), 2**63)
 
@@ -38,9 +39,16 @@ def find_parameter_error(parameters: Mapping[str, ParameterValue] | None) -> Int
     """Return the error if parameters cannot be sent, else None."""
     if not parameters:
         return None
-    for value in parameters.values():
+    for name, value in parameters.items():
+        what = f"parameter {shown(name)}"
         if isinstance(value, int) and value not in _INTEGERS:
-            return InternalError("Unsupported value type on parameters")
+            hint = f"{what}: expected an int from -2**63 to 2**63 - 1, got {shown(value)}"
+            return InternalError("Unsupported value type on parameters", hint=hint)
+        problem = find_text_error("name of a parameter", name)
+        if isinstance(value, str):
+            problem = problem or find_text_error(what, value)
+        if problem:
+            return InternalError(f"Unsupported value type on parameters: {problem}")
     return None
 
 

@@ -15,15 +15,19 @@ from tritonnb.core import datatypes
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import Tensor as CoreTensor
 from tritonnb.core.ownership import writeable_copy
+from tritonnb.core.texts import encodable, shown
 
 #: Dtypes of tensors, except strings, in native byte order only.
 _DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
 
 
 def decode_text(value: object) -> str:
-    """Return a ``str``, even from UTF-8 bytes, such as an element of a string tensor."""
+    """Return a ``str`` that UTF-8 can express, even from UTF-8 bytes, such as an element of a string tensor."""
     if isinstance(value, str):
-        return value
+        text = encodable(value)
+        if text != value:
+            raise TypeError(f"expected text that UTF-8 can express, got {shown(value)}")
+        return text
     if isinstance(value, bytes):
         return value.decode()
     raise TypeError(f"expected str or bytes, got {type(value).__name__}")

@@ -14,6 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, Status, TritonError
 from tritonnb.endpoints.effects import Effect
+from tritonnb.endpoints.request_rules import client_text
 
 INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
 _CHANGE, _INFER, _MEMORY, _MERGE, _READ = Effect.CHANGE, Effect.INFER, Effect.MEMORY, Effect.MERGE, Effect.READ
@@ -41,6 +42,23 @@ _EFFECTS: Mapping[str, Mapping[str, Effect]] = {
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {protocol: tuple(rpcs) for protocol, rpcs in _EFFECTS.items()}
 #: The effect of each RPC. A request for settings that changes none only reads.
 EFFECTS: Mapping[str, Effect] = {name: effect for rpcs in _EFFECTS.values() for name, effect in rpcs.items()}
+
+
+#: The longest message of a status, in bytes on the wire: grpcio's clients refuse metadata of more than 8 KiB, and
+#: report that instead of the error. Triton sends it whole.
+LONGEST_STATUS = 6 << 10
+
+
+def status_text(error: TritonError) -> str:
+    """Return the message of an error for the status of a call, cut where clients would refuse it."""
+    text = client_text(error)
+    size = 0
+    for index, character in enumerate(text):
+        # What is not printable ASCII is percent-encoded.
+        size += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode("utf-8", "replace"))
+        if size > LONGEST_STATUS:
+            return f"{text[:index]}... ({len(text)} characters)"
+    return text
 
 
 #: A message as it was received.

@@ -18,13 +18,35 @@ CONTENT_TYPE = "text/plain; charset=utf-8"
 def write_metrics(metrics: Iterable[Metric]) -> bytes:
     """Write the families that have samples, each with its help and type."""
     lines: list[str] = []
-    for metric in metrics:
+    for metric in _merged(metrics):
         if not metric.samples:
             continue
         documentation = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
         lines += (f"# HELP {metric.name} {documentation}", f"# TYPE {metric.name} {metric.type}")
         lines += map(_sample, metric.samples)
     return "".join(line + "\n" for line in lines).encode()
+
+
+def _merged(metrics: Iterable[Metric]) -> Iterable[Metric]:
+    """Yield one family of each name: models may add metrics to a family of the server, and even to its series.
+
+    Values of the same labels are added, as on Triton; readers refuse a series that is there twice. A family of a model
+    that has another kind than the one of the server is left out.
+    """
+    families: dict[str, Metric] = {}
+    for metric in metrics:
+        first = families.setdefault(metric.name, metric)
+        if first is metric or first.type != metric.type:
+            continue
+        merged = Metric(first.name, first.documentation, first.type)
+        values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        for sample in [*first.samples, *metric.samples]:
+            series = sample.name, tuple(sorted(sample.labels.items()))
+            values[series] = values.get(series, 0) + sample.value
+        for (name, labels), value in values.items():
+            merged.add_sample(name, dict(labels), value)
+        families[metric.name] = merged
+    return families.values()
 
 
 def _sample(sample: Sample) -> str:

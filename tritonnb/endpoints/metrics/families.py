@@ -25,7 +25,7 @@ from tritonnb.endpoints.metrics.gpus import Gpus
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.models.response_cache import ResponseCache
 from tritonnb.engine.models.served_model import ServedModel
-from tritonnb.telemetry.custom_metrics import CustomMetricFamily, MetricKind, MetricSample
+from tritonnb.telemetry.custom_metrics import LABEL_NAME, CustomMetricFamily, MetricKind, MetricSample
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies
 from tritonnb.telemetry.statistics import Duration, ModelStatistics
@@ -181,7 +181,9 @@ class Families(Collector):
 
     def _labels(self, served: ServedModel) -> dict[str, str]:
         labels = {"model": served.name, "version": str(served.version)}
-        labels.update({f"_{name}": value for name, value in sorted(served.config.metric_tags.items())})
+        # A name that is no label would make the metrics of all models unreadable.
+        tags = {f"_{name}": value for name, value in sorted(served.config.metric_tags.items())}
+        labels.update({name: value for name, value in tags.items() if LABEL_NAME.fullmatch(name)})
         devices = {instance.spec.device_id for instance in served.instances if instance.spec.kind == "KIND_GPU"}
         uuids = self._gpus.uuids if self._gpus is not None else []
         if devices and min(devices) < len(uuids):

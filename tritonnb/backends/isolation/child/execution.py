@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.execution import Execution, ResponseSender
+from tritonnb.backends.execution import Execution, ResponseSender, accepted
 from tritonnb.backends.isolation.channel import Payload
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_request, encode_response
 from tritonnb.core.datatypes import datatype_of
@@ -63,6 +63,7 @@ class ChildExecution(Execution):
     def answer(self, index: int, response: InferResponse) -> None:
         """Set the response to a request; its tensors are copied."""
         if self.responses[index] is None:
+            response = accepted(self.requests[index], response)
             self._encoded[index] = encode_response(response, self.packer)
             response = InferResponse(error=response.error)  # the contents are no longer needed
         super().answer(index, response)

@@ -13,6 +13,7 @@ from typing import Any
 from tritonnb.backends.isolation.channel import Channel, Header, Payload
 from tritonnb.backends.isolation.codec import Packer, decode_response, encode_request, settle
 from tritonnb.core.messages import InferRequest
+from tritonnb.core.texts import encodable
 from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, CustomMetrics, Labels, MetricKind
 
 
@@ -120,7 +121,7 @@ class ForwardingHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record; its traceback becomes part of the message."""
-        text = self.format(record)
+        text = encodable(self.format(record))
         self._server.send(["log", record.name, record.levelno, text, record.pathname, record.lineno, record.created])
 
 

@@ -24,10 +24,10 @@ from tritonnb.endpoints.endpoint import close_connections, listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, Serialized
+from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, Serialized, status_text
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
-from tritonnb.endpoints.request_rules import as_triton_error, client_text
+from tritonnb.endpoints.request_rules import as_triton_error
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _NOT_COMPRESSED = "Exception deserializing request!"
@@ -280,7 +280,7 @@ class _Call:
         return _HEAD, [_PREFIX.pack(0, sum(map(len, message))), *message]
 
     def _fail(self, error: TritonError) -> None:
-        self._finish(error.status.grpc, client_text(error))
+        self._finish(error.status.grpc, status_text(error))
 
     def _abort(self, code: int, text: str) -> None:
         """End the call with a status, and cancel its request."""

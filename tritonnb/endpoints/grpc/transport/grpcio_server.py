@@ -13,8 +13,8 @@ from grpc import aio
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER
-from tritonnb.endpoints.request_rules import as_triton_error, client_text
+from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, status_text
+from tritonnb.endpoints.request_rules import as_triton_error
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 Context: TypeAlias = aio.ServicerContext
@@ -111,5 +111,5 @@ async def _unimplemented(message: bytes, context: Context) -> NoReturn:
 async def _abort(context: Context, error: Exception) -> NoReturn:
     """End an RPC with an error."""
     triton_error = as_triton_error(error)
-    await context.abort(status_code(triton_error.status), client_text(triton_error))
+    await context.abort(status_code(triton_error.status), status_text(triton_error))
     raise AssertionError("abort raises an exception")
