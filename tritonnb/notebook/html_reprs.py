@@ -53,7 +53,8 @@ def _version_row(entry: Mapping[str, Any], stats: StatisticsEntry | None, config
 
 def server_title(server: Server) -> str:
     """Return a server's address as HTML."""
-    link = f"<a href='{server.url}/v2'>{server.url}</a>" if server.url else "no HTTP endpoint"
+    url = html.escape(server.url or "")
+    link = f"<a href='{url}/v2'>{url}</a>" if url else "no HTTP endpoint"
     return f"<p><b>tritonnb server</b> at {link}</p>"
 
 
@@ -97,7 +98,7 @@ def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsE
         for tensor in metadata[key]
     ]
     return (
-        f"<p><b>model '{html.escape(name)}'</b>, version {', '.join(metadata['versions'])}, "
+        f"<p><b>model '{html.escape(name)}'</b>, version {html.escape(', '.join(metadata['versions']))}, "
         f"{html.escape(metadata['platform'])}: {html.escape(describe_scheduling(config))}</p>"
         f"{html_table(('kind', 'tensor', 'datatype', f'shape{batched}'), rows)}"
         f"{statistics_card(stats)}"
@@ -177,7 +178,7 @@ def activity_cells(new: Mapping[str, Any], seconds: float) -> list[str]:
 def remote_card(remote: Remote) -> str:
     """Return a server's address, version and extensions, and each model with its state and counts, as HTML."""
     if not remote.alive:
-        return f"<p><b>{remote.url}</b>: {CLOSED}</p>"
+        return f"<p><b>{html.escape(remote.url)}</b>: {CLOSED}</p>"
     try:
         metadata, rows = remote.metadata(), _rows(remote)
     except TritonError as error:

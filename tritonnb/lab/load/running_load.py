@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import heapq
+import html
 import math
 import threading
 import time
@@ -160,7 +161,7 @@ class Load:
         return repr(self.result) if self.done else f"<{self._progress()}>"
 
     def _repr_html_(self) -> str:
-        return self.result._repr_html_() if self.done else f"<b>{self._title()}</b>: {self._counts()}"
+        return self.result._repr_html_() if self.done else f"<b>{html.escape(self._title())}</b>: {self._counts()}"
 
     def _title(self) -> str:
         return f"'{self._target.spec.name}', {self._workload}"
