@@ -30,7 +30,7 @@ def discard_response(request: InferRequest, response: InferResponse) -> None:
 
 def read(document: Any, config: str = TEXT, limit: int = 1 << 20) -> InferRequest:
     body = json.dumps(document, separators=(",", ":")).encode()
-    return read_generate_request(spec_of(config), 1, body, limit, discard_response)
+    return read_generate_request(spec_of(config), 1, body, limit)
 
 
 def test_generate_request_members_are_inputs_parameters_or_the_id() -> None:
@@ -128,7 +128,7 @@ def test_unmapped_tensor_is_refused(document: Any, kind: type[TritonError], comp
 )
 def test_duplicate_input_is_refused(document: bytes) -> None:
     with pytest.raises(InvalidArgumentError, match="input 'prompt' already exists in request"):
-        read_generate_request(spec_of(TEXT), 1, document, 1 << 20, discard_response)
+        read_generate_request(spec_of(TEXT), 1, document, 1 << 20)
 
 
 def test_response_is_a_json_object_sorted_by_name() -> None:

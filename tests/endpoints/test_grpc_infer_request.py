@@ -9,7 +9,6 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.served import spec_of
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
-from tritonnb.core.messages import discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request
 from tritonnb.engine.shared_memory import SharedMemory
 
@@ -33,7 +32,7 @@ def message(read: dict[str, Any], wanted: dict[str, Any], raw: bytes = b"\0\0\0\
 
 def complaint(kind: type[TritonError], request: pb.ModelInferRequest) -> str:
     with pytest.raises(kind) as raised:
-        read_request(request, PLAIN, 1, SharedMemory(), discard_response)
+        read_request(request, PLAIN, 1, SharedMemory())
     return raised.value.message
 
 

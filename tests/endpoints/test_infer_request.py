@@ -49,7 +49,7 @@ def binary(name: str, datatype: str, shape: list[int], size: int) -> dict[str, A
 
 
 def read(document: Any, tail: bytes = b"", limit: int = 1 << 20) -> InferRequest:
-    request, _ = read_request(TWO, 1, *body(document, tail), limit, SharedMemory(), discard_response)
+    request, _ = read_request(TWO, 1, *body(document, tail), limit, SharedMemory())
     return request
 
 
@@ -57,7 +57,7 @@ def test_binary_tensors_are_views_into_the_body() -> None:
     a, b = np.arange(8, dtype="<f4"), np.arange(6, dtype="<i4")
     document = {"inputs": [binary("A", "FP32", [2, 4], 32), binary("B", "INT32", [2, 3], 24)]}
     data, length = body(document, a.tobytes() + b.tobytes())
-    request, _ = read_request(TWO, 1, data, length, 1 << 20, SharedMemory(), discard_response)
+    request, _ = read_request(TWO, 1, data, length, 1 << 20, SharedMemory())
     whole = np.frombuffer(data, np.uint8)
     for name, expected in (("A", a.reshape(2, 4)), ("B", b.reshape(2, 3))):
         array = request.inputs[name].array
@@ -126,7 +126,7 @@ def test_limit_of_strings_includes_their_lengths() -> None:
     assert len(data) < 3999 < 1000 * 4
 
     def read_within(limit: int) -> InferRequest:
-        return read_request(strings, 1, data, len(data), limit, SharedMemory(), discard_response)[0]
+        return read_request(strings, 1, data, len(data), limit, SharedMemory())[0]
 
     assert read_within(4000).inputs["S"].shape == (1000,)
     with pytest.raises(InvalidArgumentError, match=r"^JSON input 'S' has a byte_size \(4000 bytes\) that exceeds"):
@@ -154,15 +154,15 @@ def test_shape_with_more_dimensions_than_an_array_is_refused() -> None:
     contents: list[dict[str, Any]] = [{"data": [1]}, {"parameters": {"binary_data_size": 4}}]
     for content in contents:
         data = body({"inputs": [tensor | content]}, bytes(4) if "parameters" in content else b"")
-        request, _ = read_request(RAW, 1, *data, 1 << 20, SharedMemory(), discard_response)
+        request, _ = read_request(RAW, 1, *data, 1 << 20, SharedMemory())
         with pytest.raises(InvalidArgumentError, match=r"unexpected shape for input 'A' for model 'raw'"):
             RequestValidator(RAW).check(request)
 
 
 def test_size_of_raw_request_is_limited() -> None:
-    assert read_request(RAW, 1, bytes(12), 0, 15, SharedMemory(), discard_response)[0].inputs["A"].shape == (1, 3)
+    assert read_request(RAW, 1, bytes(12), 0, 15, SharedMemory())[0].inputs["A"].shape == (1, 3)
     with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
-        read_request(RAW, 1, bytes(16), 0, 15, SharedMemory(), discard_response)
+        read_request(RAW, 1, bytes(16), 0, 15, SharedMemory())
 
 
 # --- requests that were read before ------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_size_of_raw_request_is_limited() -> None:
 def make_reader(document: Any, tail: bytes) -> tuple[RequestReader, bytes, int]:
     data, length = body(document, tail)
     shared_memory: Any = SimpleNamespace(part=lambda name, offset, size: SystemPart(memoryview(bytes(size))))
-    request, response_format = read_request(TWO, 1, data, length, 1 << 20, shared_memory, discard_response)
+    request, response_format = read_request(TWO, 1, data, length, 1 << 20, shared_memory)
     reader = RequestReader(shared_memory, 1 << 20)
     for _ in range(2):
         reader.store(MODEL, data, length, request, response_format)
@@ -186,12 +186,10 @@ def test_cached_head_produces_the_same_request() -> None:
     }
     reader, data, length = make_reader(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    cached = reader.find(MODEL, changed, length, discard_response)
+    cached = reader.find(MODEL, changed, length)
     assert cached is not None
     request, response_format = cached
-    expected, expected_response_format = read_request(
-        TWO, 1, changed, length, 1 << 20, SharedMemory(), discard_response
-    )
+    expected, expected_response_format = read_request(TWO, 1, changed, length, 1 << 20, SharedMemory())
     assert request.inputs.keys() == expected.inputs.keys()
     for name, tensor in expected.inputs.items():
         assert np.array_equal(request.inputs[name].array, tensor.array, equal_nan=True)
@@ -233,13 +231,13 @@ def test_cached_head_produces_the_same_request() -> None:
 )
 def test_heads_with_further_headers_are_not_cached(document: Any, tail: bytes) -> None:
     reader, data, length = make_reader(document, tail)
-    assert reader.find(MODEL, data, length, discard_response) is None
+    assert reader.find(MODEL, data, length) is None
 
 
 def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
     reader, data, length = make_reader({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert reader.find(MODEL, data + b"x", length, discard_response) is None
-    assert reader.find(MODEL, data[:-1], length, discard_response) is None
+    assert reader.find(MODEL, data + b"x", length) is None
+    assert reader.find(MODEL, data[:-1], length) is None
 
 
 @pytest.mark.parametrize(
@@ -249,9 +247,9 @@ def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
 )
 def test_known_json_header_is_read_again_for_another_model(other: dict[str, Any]) -> None:
     reader, data, length = make_reader({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert reader.find(MODEL, data, length, discard_response) is not None
+    assert reader.find(MODEL, data, length) is not None
     model: Any = SimpleNamespace(**{**vars(MODEL), **other})
-    assert reader.find(model, data, length, discard_response) is None
+    assert reader.find(model, data, length) is None
 
 
 def test_response_format_is_read_from_parts() -> None:

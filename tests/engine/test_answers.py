@@ -120,7 +120,7 @@ def test_callback_that_raises_strands_no_request_of_its_batch(driver: Driver, an
     for index in range(3):
         tensor = Tensor("X", INT32, np.full((1, 1), index, np.int32))
         request = InferRequest("m", {"X": tensor}, respond_to(index))
-        request.wrap_response(observe)
+        request.observe_responses(observe)
         driver.background.call(driver.submit, request)
     gate.open()
     assert [int(answer.result(30).outputs[0].array[0, 0]) for answer in answers] == [0, 1, 2]

@@ -31,6 +31,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.engine.repository.directories import ModelSource
 from tritonnb.engine.repository.table import ExitTimeoutError
+from tritonnb.engine.submission import Submission
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +94,7 @@ class Loop:
 
 
 class Served:
-    """What `serve_ensemble` needs of a driver."""
+    """The part of a driver that `serve_ensemble` needs."""
 
     def __init__(self, server: tnb.Server) -> None:
         self.background, self.engine = server, server.engine
@@ -168,13 +169,13 @@ class Callers(RuleBasedStateMachine):
         request, called = make_request(self.spec, -1, {"X": self.x(False)}), Future[object]()
         request.model_name = model
 
-        def respond(_: InferRequest, response: InferResponse) -> None:
-            called.set_result(response)
+        def respond(response: InferResponse) -> None:
+            if not called.done():
+                called.set_result(response)
             raise raises("callback")
 
-        request.respond = respond
         self.others.append(called)
-        self.server.submitter.submit(request)
+        self.submit(Submission(respond), request)
 
     @rule(model=st.sampled_from(MODELS))
     def call_with_an_observer_that_raises(self, model: str) -> None:
@@ -184,10 +185,13 @@ class Callers(RuleBasedStateMachine):
         def observe(_: InferRequest, response: InferResponse) -> None:
             raise RuntimeError("observer")
 
-        request.respond = lambda _, response: called.set_result(response)
-        request.wrap_response(observe)
+        request.observe_responses(observe)
         self.others.append(called)
-        self.server.submitter.submit(request)
+        self.submit(Submission(called.set_result), request)
+
+    def submit(self, submission: Submission, request: InferRequest) -> None:
+        engine = self.server.engine
+        engine.submitter.submit(submission, request, engine.submit)
 
     @precondition(lambda self: self.tasks)
     @rule(index=st.integers(0, 100))
@@ -239,7 +243,7 @@ class Callers(RuleBasedStateMachine):
             self.server.run(engine.model(model).wait_until_drained())
         assert [engine.model(model).in_flight for model in MODELS] == [0] * len(MODELS)
         assert [engine.model(model).driver.queue_depth() for model in MODELS] == [0] * len(MODELS)
-        assert not self.server.submitter._pending
+        assert not engine.submitter._pending
         for model in MODELS:
             assert [instance.waits_for for instance in engine.model(model).instances if instance.waits_for] == []
         drivers = [engine.model(model).driver for model in MODELS]
@@ -282,13 +286,15 @@ class BusyLoop:
 def test_request_that_relies_on_the_wake_up_of_another_thread_is_not_lost(interrupted: bool) -> None:
     with tnb.Server(port=0) as server:
         outcomes: dict[str, InferResponse] = {}
-        submitter = server.submitter
+        engine, submitter = server.engine, server.engine.submitter
 
         def submit(name: str) -> None:
-            submitter.submit(InferRequest(name, {}, lambda request, response: outcomes.update({name: response})))
+            submission = Submission(lambda response: outcomes.update({name: response}))
+            submitter.submit(submission, InferRequest(name, {}), engine.submit)
 
         error = KeyboardInterrupt() if interrupted else RuntimeError("closed")
-        loop = submitter._loop = BusyLoop(lambda: submit("second"), error, not interrupted)  # type: ignore[assignment]
+        loop = BusyLoop(lambda: submit("second"), error, not interrupted)
+        submitter.loop = loop  # type: ignore[assignment]
         if interrupted:
             with pytest.raises(KeyboardInterrupt):
                 submit("first")

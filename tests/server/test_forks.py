@@ -234,11 +234,11 @@ def test_law_every_call_of_a_child_ends_in_every_state_of_the_parent(server: tnb
         with server.record():
             outcome = in_child(lambda: call(server, handle))
     elif state == "wake-up scheduled":
-        server.submitter._is_wake_scheduled = True  # as if another thread submitted a request
+        server.engine.submitter._is_wake_scheduled = True  # as if another thread submitted a request
         try:
             outcome = in_child(lambda: call(server, handle))
         finally:
-            server.submitter._is_wake_scheduled = False
+            server.engine.submitter._is_wake_scheduled = False
     elif state == "locks held":
         held = threading.Event()
         done = threading.Event()

@@ -215,7 +215,7 @@ def test_every_call_of_a_stopped_server_gets_a_clear_error() -> None:
     server.stop()
     for _ in range(2):
         with pytest.raises(tnb.TritonError, match="the server has been stopped"):
-            infer(server.submitter, make_request(spec, -1, {"INPUT0": X, "INPUT1": X}))
+            infer(server.engine, make_request(spec, -1, {"INPUT0": X, "INPUT1": X}))
     assert repr(server) == "<Server: stopped>"
     with pytest.raises(tnb.TritonError):
         model(INPUT0=X, INPUT1=X)

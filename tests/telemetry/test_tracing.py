@@ -146,7 +146,7 @@ class Ensemble:
         child.submit(self.model.submit, self.sent)
 
     def answered(self, request: InferRequest, response: InferResponse) -> None:
-        self.above.respond(self.above, response)
+        self.above.answer(response)
 
 
 def test_step_requests_are_traced_below_their_ensemble_with_tensors(path: Path) -> None:
@@ -157,7 +157,7 @@ def test_step_requests_are_traced_below_their_ensemble_with_tensors(path: Path) 
     x, y = (Tensor(name, FP32, np.zeros(1, np.float32)) for name in "XY")
     trace.submit(ensemble.submit, InferRequest("e", {"X": x}, lambda request, response: None, id="r"))
     server.model.execute(ensemble.sent)
-    ensemble.sent.respond(ensemble.sent, InferResponse([y]))
+    ensemble.sent.answer(InferResponse([y]))
     trace.finish()
     server.tracer.close()
     below = [entry for entry in read(path) if entry["id"] == 2]
@@ -183,7 +183,7 @@ def test_nested_ensemble_has_a_complete_trace_with_its_steps_below(path: Path) -
     assert trace is not None
     trace.submit(Ensemble("e", "inner", inner).submit, InferRequest("e", {}, lambda request, response: None))
     server.model.execute(inner.sent)
-    inner.sent.respond(inner.sent, InferResponse([]))
+    inner.sent.answer(InferResponse([]))
     trace.finish()
     server.tracer.close()
     named = {

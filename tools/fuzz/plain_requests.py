@@ -12,7 +12,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import require
 from tritonnb.core.errors import TritonError
-from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor, discard_response
+from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
 from tritonnb.endpoints.grpc import infer_request as grpc_request
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.http.infer_request import read_request
@@ -49,10 +49,10 @@ def compare_message(message: bytes) -> None:
     plain = read_plain(message)
     if plain is None:
         return
-    quick = _described(*plain.to_infer_request(_SPEC, 1, discard_response))
+    quick = _described(*plain.to_infer_request(_SPEC, 1))
     try:
         parsed = pb.ModelInferRequest.FromString(message)
-        read = grpc_request.read_request(parsed, _SPEC, 1, SharedMemory(), discard_response)
+        read = grpc_request.read_request(parsed, _SPEC, 1, SharedMemory())
     except (DecodeError, TritonError) as error:
         raise AssertionError(f"expected an error: {error!r}, got {quick}") from error
     strict = _described(*read)
@@ -77,7 +77,7 @@ def _outcome(header: bytes) -> str:
     """Return the request that is read, or its error, as text."""
     body = header + _TAIL
     try:
-        request, response_format = read_request(_SPEC, 1, body, len(header), _LIMIT, SharedMemory(), discard_response)
+        request, response_format = read_request(_SPEC, 1, body, len(header), _LIMIT, SharedMemory())
     except TritonError as error:
         return _OFFSET.sub("", repr(error))
     return _described(request, response_format)

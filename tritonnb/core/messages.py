@@ -206,7 +206,8 @@ class InferRequest(Schedulable):
     parameters : dict
         Custom request parameters (parameters extension).
     respond : callable
-        ``respond(request, response)``, called on the server's loop by `answer`, once for each response.
+        ``respond(request, response)``, called on the server's loop by `answer`, once for each response; set by
+        `tritonnb.engine.submission.Submission`.
     answered : bool
         The final response was passed on.
     on_cancel : callable or None
@@ -234,6 +235,7 @@ class InferRequest(Schedulable):
     """
 
     __slots__ = (
+        "_observers",
         "accepted_by",
         "answered",
         "checked",
@@ -255,7 +257,7 @@ class InferRequest(Schedulable):
         self,
         model_name: str,
         inputs: dict[str, Tensor],
-        respond: Respond,
+        respond: Respond | None = None,
         *,
         model_version: int = -1,
         id: str = "",
@@ -275,7 +277,7 @@ class InferRequest(Schedulable):
         )
         self.model_name = model_name
         self.inputs = inputs
-        self.respond = respond
+        self.respond = discard_response if respond is None else respond
         self.model_version = model_version
         self.requested_outputs = requested_outputs
         self.parameters = parameters if parameters is not None else {}
@@ -283,18 +285,18 @@ class InferRequest(Schedulable):
         self.is_null = False
         self.checked = False
         self.answered = False
+        self._observers: list[Respond] | None = None
         self.read_only_inputs = False
         self.accepted_by: RequestHandler | None = None
         self.states: SequenceStates | None = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
 
-    def clone(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
-        """Return a checked request that differs in its inputs, which have the same shapes, and in ``respond``."""
+    def clone(self, inputs: dict[str, Tensor]) -> InferRequest:
+        """Return a checked request that differs in its inputs, which have the same shapes."""
         copy = InferRequest(
             self.model_name,
             inputs,
-            respond,
             model_version=self.model_version,
             requested_outputs=self.requested_outputs,
             parameters=dict(self.parameters),
@@ -311,18 +313,30 @@ class InferRequest(Schedulable):
     def answer(self, response: InferResponse) -> None:
         """Pass a response to ``respond``; after the final one, a response is an error of the server, and is logged.
 
-        An exception of ``respond`` is logged: the callers of this method go on with other requests.
+        An exception of ``respond``, or of an observer, is logged: the callers of this method go on with other requests.
         """
         if self.answered:
             logger.error("%r: expected no response after the final one, got %r", self, response, stack_info=True)
             return
         self.answered = response.final
+        if self._observers is not None:
+            self._show_observers(response)
         try:
             self.respond(self, response)
         except BaseException:  # even SystemExit, which would end the server's event loop
             logger.exception("%r: passing on %r failed", self, response)
 
-    def wrap_response(self, observer: Respond) -> None:
+    def _show_observers(self, response: InferResponse) -> None:
+        observers = self._observers or []
+        if response.final:
+            self._observers = None  # they may refer to the request
+        for observer in reversed(observers):
+            try:
+                observer(self, response)
+            except BaseException:  # whoever waits for the response gets it all the same
+                logger.exception("%r: an observer of its responses failed", self)
+
+    def observe_responses(self, observer: Respond) -> None:
         """Call ``observer(request, response)`` on the server's loop before each response is passed on.
 
         This is the only way to observe the responses to a request that other code has created. The observer that was
@@ -331,20 +345,10 @@ class InferRequest(Schedulable):
         1. the cycle check of BLS calls (`tritonnb.engine.models.bls.register_wait`): the caller no longer waits,
         2. tracing (`tritonnb.telemetry.tracing.Trace.submit`): output tensors and time stamps,
         3. the response cache (`tritonnb.engine.models.served_model.ServedModel`): the response is inserted.
-
-        The code that creates the request sets ``respond`` before it submits the request, and may set it to
-        `discard_response` after the final response, to break reference cycles.
         """
-        respond = self.respond
-
-        def observe_and_respond(request: InferRequest, response: InferResponse) -> None:
-            try:
-                observer(request, response)
-            except BaseException:  # whoever waits for the response gets it all the same
-                logger.exception("%r: an observer of its responses failed", request)
-            respond(request, response)
-
-        self.respond = observe_and_respond
+        if self._observers is None:
+            self._observers = []
+        self._observers.append(observer)
 
     def cancel(self) -> None:
         """Remove the request from the queue, or notify the running model; called on the server's event loop."""

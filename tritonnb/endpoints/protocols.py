@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.shared_memory import SharedMemory
+from tritonnb.engine.submission import Receiver
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.telemetry.tracing import Trace, Tracer
+from tritonnb.telemetry.tracing import Tracer
 
 
 class ResponseModel(Protocol):
@@ -26,19 +26,13 @@ class ResponseModel(Protocol):
     output_labels: dict[str, list[str]]
 
 
-class InferenceModel(ResponseModel, Protocol):
+class InferenceModel(ResponseModel, Receiver, Protocol):
     """A model that requests are read for and submitted to."""
 
     decoupled: bool
 
     def check(self, request: InferRequest, /) -> None:
         """Raise an error if the model does not accept the request."""
-
-    def submit(self, request: InferRequest, trace: Trace | None = None, /) -> None:
-        """Queue the request."""
-
-    def report_refusal(self, error: TritonError, /) -> None:
-        """Report a request to the model that cannot be read."""
 
 
 class Models(Protocol):

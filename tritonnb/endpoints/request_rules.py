@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.strtol import leading_number
 from tritonnb.model_config.load import ConfigError
 
@@ -110,14 +110,6 @@ def check_forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
 def client_text(error: TritonError) -> str:
     """Return the text of an error for clients; that of an unreadable configuration does not contain the cause."""
     return error.client_message if isinstance(error, ConfigError) else error.message
-
-
-def as_triton_error(error: Exception) -> TritonError:
-    """Return the error for the client; an unexpected one, a defect of this server, is logged."""
-    if isinstance(error, TritonError):
-        return error
-    logger.error("a request failed unexpectedly", exc_info=error)
-    return InternalError(f"{type(error).__name__}: {error}")
 
 
 def refuse_repository(name: str | None) -> None:

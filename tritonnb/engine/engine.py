@@ -1,7 +1,7 @@
 """The engine: an inference server without endpoints.
 
-Endpoints and the in-process API call it on the server's event loop. `Engine.model` returns a model version,
-`ServedModel.submit` submits a request to it, and the responses are passed to ``request.respond``.
+Endpoints and the in-process API call it on the server's event loop. `Engine.model` returns a model version, and a
+`Submission` submits a request to it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from tritonnb.core.errors import (
     strip_traceback,
 )
 from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
+from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.texts import printable
 from tritonnb.core.version import TRITON_VERSION
+from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.execution.loop import run_in_thread
-from tritonnb.engine.models.bls import ModelCalls
+from tritonnb.engine.models.bls import ModelCalls, register_wait
 from tritonnb.engine.models.response_cache import ResponseCache
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.options import EngineOptions, require_directories
@@ -34,6 +36,7 @@ from tritonnb.engine.repository.reconfigure import Reconfiguration
 from tritonnb.engine.repository.repository import ModelRepository
 from tritonnb.engine.repository.table import ExitTimeoutError
 from tritonnb.engine.shared_memory import SharedMemory
+from tritonnb.engine.submission import Submission, Submitter
 from tritonnb.model_config.load import check_model_name, check_override
 from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.telemetry.log_settings import LogTable
@@ -82,6 +85,8 @@ class Engine:
         The configurations of the models, and checks of changed ones; `apply` changes them.
     is_live : bool
         Whether the engine has started.
+    submitter : Submitter
+        Submits requests from other threads.
     shared_memory : SharedMemory
         The regions that clients have registered.
     table : ModelTable
@@ -96,6 +101,7 @@ class Engine:
         self.load_errors: dict[str, TritonError] = {}
         self.shared_memory = SharedMemory(options.allow_client_shm)
         self.tracer = Tracer(self.stream, options.trace)
+        self.submitter = Submitter()
         self._calls = ModelCalls(self)
         self.custom_metrics = self._calls.metrics
         self.cache = ResponseCache(options.cache_size) if options.cache_size else None
@@ -120,7 +126,7 @@ class Engine:
         InternalError
             If a model cannot be loaded and ``exit_on_error`` is True.
         """
-        self._calls.loop = asyncio.get_running_loop()
+        self._calls.loop = self.submitter.loop = asyncio.get_running_loop()
         try:
             await run_in_thread(partial(require_directories, self.options.model_repositories))
         except InvalidArgumentError as error:
@@ -172,7 +178,7 @@ class Engine:
                 "lost"
             )
         finally:
-            # Before the task is cancelled, which forgets the versions that it closes; and even if this task is cancelled.
+            # Before the task is cancelled, which forgets the versions that it closes; even if this one is cancelled.
             self._repository.abandon(reason)
             closing.cancel()
             self.tracer.close()
@@ -194,6 +200,25 @@ class Engine:
             If the version does not exist or is not ready.
         """
         return self.table.get(name, version)
+
+    def submit(self, submission: Submission, request: InferRequest, caller: Instance | None = None) -> None:
+        """Submit a request to the model that it names; `Submitter` calls this for requests of other threads.
+
+        Parameters
+        ----------
+        submission : Submission
+        request : InferRequest
+        caller : Instance, optional
+            The instance whose thread waits for the responses.
+
+        Raises
+        ------
+        TritonError
+            If the model is not ready, or would wait for itself.
+        """
+        served = self.table.get(request.model_name, request.model_version)
+        register_wait(request, served, caller)
+        submission.submit(served, request)
 
     def models(self) -> list[ServedModel]:
         """Return every version that is ready, by name and version."""

@@ -15,7 +15,8 @@ from tritonnb.core.errors import TritonError, UnsupportedError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.dispatch import SERVING
 from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions
-from tritonnb.endpoints.request_rules import as_triton_error, client_text, version_number
+from tritonnb.endpoints.request_rules import client_text, version_number
+from tritonnb.engine.submission import as_triton_error
 from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.dispatch import first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings, check_caller

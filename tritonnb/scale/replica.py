@@ -25,9 +25,10 @@ from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
-from tritonnb.endpoints.request_rules import as_triton_error, client_text
+from tritonnb.endpoints.request_rules import client_text
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.options import EngineOptions
+from tritonnb.engine.submission import as_triton_error
 from tritonnb.scale.coordinator import DeploymentChange, ReplicaReport
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.sequences import SequenceKey

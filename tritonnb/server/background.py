@@ -24,7 +24,7 @@ from tritonnb.engine.engine import Engine
 from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop
 from tritonnb.engine.options import EngineOptions, require_directories
 from tritonnb.recording.recording import Recording
-from tritonnb.server.inference import Submitter
+from tritonnb.server.inference import forget_wakers
 from tritonnb.telemetry.stream import EventStream
 
 T = TypeVar("T")
@@ -62,14 +62,13 @@ class BackgroundServer:
         Used only on the server's event loop (`call`, `run`).
     endpoints : Endpoints
         The endpoints and their ports.
-    submitter : Submitter
-        Submits requests of this process.
     """
 
     def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
         self._background = BackgroundLoop()
         self.engine = Engine(options)
-        self.submitter = Submitter(self.engine, self._background)
+        background, submitter = self._background, self.engine.submitter  # not the server, which the loop would keep
+        background.on_closed = lambda: submitter.close(background.stopped_text)
         self.endpoints = Endpoints()
         self._finalizer = finalize(self, _stop, self._background, self.engine, self.endpoints)
         call_in_children(self._forked)
@@ -93,7 +92,8 @@ class BackgroundServer:
     def _forked(self) -> None:
         """Fail all calls from now on: this is a forked child, without the server's threads."""
         self._background.abandon()
-        self.submitter.abandon()
+        self.engine.submitter.abandon(self._background.loop, self._background.stopped_text)
+        forget_wakers()
         keep_forever(self.engine)
         keep_forever(self.endpoints)
 

@@ -18,91 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.client.array_requests import Outputs
-from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.engine.engine import Engine
-from tritonnb.engine.execution.instance import Instance, instance_that_waits
-from tritonnb.engine.execution.loop import BackgroundLoop, wait
-from tritonnb.engine.models.bls import register_wait
+from tritonnb.engine.execution.loop import wait
+from tritonnb.engine.submission import Submission
 
 logger = logging.getLogger(__name__)
-
-
-class Submitter:
-    """A submitter of requests from other threads to the engine's event loop, many with one wake-up."""
-
-    def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
-        self._engine = engine
-        self._background = background
-        self._loop = background.loop
-        #: Requests, and the instances whose models wait for their responses.
-        self._pending: deque[tuple[InferRequest, Instance | None]] = deque()
-        self._is_wake_scheduled = False
-        background.on_closed = self._refuse_pending
-
-    def submit(self, request: InferRequest) -> None:
-        """Submit a request; every outcome, including a refusal, is passed to ``request.respond``.
-
-        Raises
-        ------
-        UnsupportedError
-            If a model calls another one while the event loop executes it.
-        """
-        self._pending.append((request, instance_that_waits()))
-        # `_submit_pending` lowers the flag before it empties the queue, so a request that finds it raised is
-        # in time to be taken.
-        if not self._is_wake_scheduled:
-            try:
-                self._is_wake_scheduled = True
-                self._wake()
-            except BaseException:  # an interrupt: threads that found the flag raised rely on this one
-                self._wake()
-                raise
-
-    def _wake(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._submit_pending)
-        except RuntimeError:  # the loop is closed
-            self._refuse_pending()
-
-    def _refuse_pending(self) -> None:
-        """Answer the requests that the closed loop has not taken, of all threads; called on any thread."""
-        self._is_wake_scheduled = False
-        with contextlib.suppress(IndexError):  # another thread took the last one
-            while True:
-                request, _ = self._pending.popleft()
-                request.answer(InferResponse(error=UnavailableError(self._background.stopped_text)))
-
-    def abandon(self) -> None:
-        """Accept no more requests: this is a forked child."""
-        self._loop = self._background.loop  # a closed one
-        self._pending.clear()
-        self._is_wake_scheduled = False  # otherwise the next request would wait for a wake-up of the parent's loop
-        _wakers.clear()  # for the same reason
-
-    def cancel(self, request: InferRequest) -> None:
-        """Cancel a request; called on any thread."""
-        with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it
-            self._loop.call_soon_threadsafe(request.cancel)
-
-    def _submit_pending(self) -> None:
-        self._is_wake_scheduled = False
-        pending = self._pending
-        while pending:
-            self._submit_now(*pending.popleft())
-
-    def _submit_now(self, request: InferRequest, caller: Instance | None) -> None:
-        try:
-            served = self._engine.model(request.model_name, request.model_version)
-            if caller is not None:
-                register_wait(request, served, caller)
-            served.submit(request)
-        except TritonError as error:
-            request.answer(InferResponse(error=error))
-        except Exception as error:  # any error: the caller waits for a response
-            logger.exception("submitting a request to model '%s' failed", request.model_name)
-            request.answer(InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
 
 class Waker:
@@ -134,6 +57,11 @@ class Waker:
 _wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = weakref.WeakKeyDictionary()
 
 
+def forget_wakers() -> None:
+    """Forget the notifiers: in a forked child they would wait for a wake-up of the parent's loop."""
+    _wakers.clear()
+
+
 class Collector:
     """A collector of the responses to one request.
 
@@ -147,7 +75,7 @@ class Collector:
         self._errors: list[TritonError] = []
         self._done = done
 
-    def respond(self, request: InferRequest, response: InferResponse) -> None:
+    def receive(self, response: InferResponse) -> None:
         """Receive a response."""
         if response.error is not None:
             self._errors.append(response.error)
@@ -169,21 +97,21 @@ class Collector:
         return [{output.name: _to_numpy(output) for output in response.outputs} for response in self._responses]
 
 
-def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
+def infer(engine: Engine, request: InferRequest) -> list[Outputs]:
     """Run a request and wait for it in this thread; an interrupt cancels it."""
     finished: SimpleQueue[None] = SimpleQueue()
     collector = Collector(functools.partial(finished.put, None))
-    request.respond = collector.respond
+    submission = Submission(collector.receive)
     try:
-        submitter.submit(request)
+        engine.submitter.submit(submission, request, engine.submit)
         wait(finished)
     except BaseException:  # such as KeyboardInterrupt, which the handler of a signal raises
-        submitter.cancel(request)
+        engine.submitter.cancel(submission)
         raise
     return collector.outputs()
 
 
-async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outputs]:
+async def infer_async(engine: Engine, request: InferRequest) -> list[Outputs]:
     """Run a request and wait for it in the caller's event loop; cancelling the task cancels it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
@@ -191,12 +119,12 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
     if waker is None:
         waker = _wakers[loop] = Waker(loop)
     collector = Collector(functools.partial(waker.wake, future))
-    request.respond = collector.respond
-    submitter.submit(request)
+    submission = Submission(collector.receive)
+    engine.submitter.submit(submission, request, engine.submit)
     try:
         await future
     except asyncio.CancelledError:
-        submitter.cancel(request)
+        engine.submitter.cancel(submission)
         raise
     return collector.outputs()
 

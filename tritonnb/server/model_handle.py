@@ -111,7 +111,7 @@ class ModelHandle(ModelViews):
         before the model has finished the execution. A Python model or a function gets them read-only, and fails if it
         writes to them. Other arrays are copied as usual.
         """
-        return self._single(infer(self.server.submitter, self._request(inputs, options)))
+        return self._single(infer(self.server.engine, self._request(inputs, options)))
 
     @with_parameters_of(make_request)
     def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
@@ -151,7 +151,7 @@ class ModelHandle(ModelViews):
 
     async def _infer_async(self, request: InferRequest) -> Outputs:
         try:
-            return self._single(await infer_async(self.server.submitter, request))
+            return self._single(await infer_async(self.server.engine, request))
         except TritonError as error:
             shorten_traceback(error)
             raise
@@ -165,7 +165,7 @@ class ModelHandle(ModelViews):
         inputs, **options
             As for `infer`.
         """
-        return infer(self.server.submitter, self._request(inputs, options))
+        return infer(self.server.engine, self._request(inputs, options))
 
     @property
     def ready(self) -> bool:

@@ -89,7 +89,7 @@ class Trace:
             As raised by ``accept``.
         """
         request.trace = self
-        request.wrap_response(self._record_response)
+        request.observe_responses(self._record_response)
         at = len(self._entries)
         outer, self._tracer.submitting = self._tracer.submitting, self
         try:

@@ -73,20 +73,16 @@ class RpcDispatcher:
         Raises
         ------
         TritonError
-            If the request is refused at once, or cannot be parsed.
+            If the message cannot be parsed.
         """
         self._restrictions.check(INFER, metadata)
         headers = self._forwarded_headers(metadata)
-        request_id = ""
         try:
             message = read_plain(serialized) or MESSAGES_OF[INFER].read(serialized)
-            request_id = message.id
-            return Inference.submit(
-                self._engine, message, on_response, streaming=False, metadata=metadata, headers=headers
-            )
         except TritonError as error:
-            log_failed(request_id, error)
+            log_failed("", error)
             raise
+        return Inference.submit(self._engine, message, on_response, streaming=False, metadata=metadata, headers=headers)
 
     async def _infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> bytes:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()

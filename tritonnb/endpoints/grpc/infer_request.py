@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NAME, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Respond, Tensor, UndecodedTensor
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Tensor, UndecodedTensor
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.engine.shared_memory import SharedMemory
@@ -43,7 +43,7 @@ _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
 
 
 def read_request(
-    message: pb.ModelInferRequest, spec: ModelSpec, version: int, shared_memory: SharedMemory, respond: Respond
+    message: pb.ModelInferRequest, spec: ModelSpec, version: int, shared_memory: SharedMemory
 ) -> tuple[InferRequest, ResponseFormat]:
     """Read one request.
 
@@ -55,15 +55,13 @@ def read_request(
     version : int
     shared_memory : SharedMemory
         The regions that tensors may be in.
-    respond : callable
-        Called with each response.
 
     Raises
     ------
     TritonError
         If the request is invalid; with Triton's text.
     """
-    request = InferRequest(spec.name, {}, respond, model_version=version, id=message.id)
+    request = InferRequest(spec.name, {}, model_version=version, id=message.id)
     if message.parameters:
         _read_parameters(message.parameters, request)
     descriptions = _read_descriptions(message.inputs, request)

@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.errors import TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse, discard_response
+from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import PlainRequest
 from tritonnb.endpoints.protocols import InferenceEngine, InferenceModel
-from tritonnb.endpoints.request_rules import check_forwarded, version_number
+from tritonnb.endpoints.request_rules import check_forwarded, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.shared_memory import SharedMemory
+from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
@@ -31,24 +32,21 @@ class Inference:
     ----------
     message : inference.ModelInferRequest or PlainRequest
         What the client sent.
+    submission : Submission
     ordered : bool
         On a stream, responses are sent in the order of the requests.
     wants_empty_final : bool
         The client wants an empty final response.
-    done : bool
-        The final response has arrived.
     """
 
     request: InferRequest
+    _served: InferenceModel
 
-    def __init__(
-        self, served: InferenceModel, message: pb.ModelInferRequest | PlainRequest, on_response: OnResponse
-    ) -> None:
+    def __init__(self, message: pb.ModelInferRequest | PlainRequest, on_response: OnResponse) -> None:
         self.message = message
-        self.ordered = not served.decoupled
+        self.submission = Submission(self._responded)
+        self.ordered = True
         self.wants_empty_final = False
-        self.done = False
-        self._served = served
         self._on_response = on_response
         self._response_format = ResponseFormat()
         self._trace: Trace | None = None
@@ -71,38 +69,32 @@ class Inference:
         engine : Engine
         message : inference.ModelInferRequest or PlainRequest
         on_response : callable
-            ``on_response(inference, response)`` is called on the loop, once for each response.
+            ``on_response(inference, response)`` is called on the loop, once for each response; a refused request has
+            one, with the error.
         streaming : bool
             Whether any number of responses is allowed.
         metadata : mapping of str to str
             Of the call; may contain the client's trace context.
         headers : dict of str to str, optional
             Forwarded as request parameters.
-
-        Raises
-        ------
-        TritonError
-            If the request is refused at once.
         """
-        served = engine.table.get(message.model_name, version_number(message.model_version))
-        self = cls(served, message, on_response)
+        self = cls(message, on_response)
+        served: InferenceModel | None = None
         try:
+            served = engine.table.get(message.model_name, version_number(message.model_version))
+            self._served = served
             self._read(engine.shared_memory, streaming, headers)
-        except TritonError as error:
-            served.report_refusal(error)
-            raise
-        self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
-        try:
+        except Exception as error:
+            self.submission.refuse(error, served)
+            return self
+        self.ordered = not served.decoupled
+        if engine.tracer.active:
+            self._trace = engine.tracer.sample(served.name, metadata)
             if self._trace is not None:
                 now = time.monotonic_ns()
                 self._trace.stamp("GRPC_WAITREAD_START", now)
                 self._trace.stamp("GRPC_WAITREAD_END", now)
-            served.submit(self.request, self._trace)
-        except TritonError:
-            if self._trace is not None:
-                self._trace.finish()
-            self._release()
-            raise
+        self.submission.submit(served, self.request, self._trace)
         return self
 
     def _read(self, shared_memory: SharedMemory, streaming: bool, headers: Mapping[str, str] | None) -> None:
@@ -110,17 +102,13 @@ class Inference:
         if served.decoupled and not streaming:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
         if isinstance(message, PlainRequest):
-            read = message.to_infer_request(served.spec, served.version, self._responded)
+            read = message.to_infer_request(served.spec, served.version)
         else:
             self.wants_empty_final = streaming and wants_empty_final(message)
-            read = read_request(message, served.spec, served.version, shared_memory, self._responded)
+            read = read_request(message, served.spec, served.version, shared_memory)
         self.request, self._response_format = read
         if headers:
-            try:
-                self.request.parameters.update(check_forwarded(headers))
-            except TritonError:
-                self._release()
-                raise
+            self.request.parameters.update(check_forwarded(headers))
 
     def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
         """Serialize the ``ModelInferResponse`` of a response, in parts of which none is a copy of a large tensor.
@@ -130,7 +118,7 @@ class Inference:
         TritonError
             If the response is an error, or cannot be written.
         """
-        if self._trace is None:
+        if self._trace is None and response.error is None:
             common = common_response_parts(self._served, self.request, response, self._response_format)
             if common is not None:
                 return common
@@ -160,15 +148,14 @@ class Inference:
 
     def cancel(self) -> None:
         """Cancel the request: the client has ended the call."""
-        logger.debug("Cancellation notification received for ModelInfer of '%s'", self._served.name)
-        self.request.cancel()
+        logger.debug("Cancellation notification received for ModelInfer of '%s'", self.message.model_name)
+        self.submission.cancel()
 
-    def _responded(self, request: InferRequest, response: InferResponse) -> None:
-        self.done = response.final
-        if response.final:
-            self._release()
+    def _responded(self, response: InferResponse) -> None:
+        if self.submission.refusal is not None:
+            log_failed(self.message.id, self.submission.refusal)
+            self.ordered = True
+            if self._trace is not None:
+                self._trace.finish()
+                self._trace = None
         self._on_response(self, response)
-
-    def _release(self) -> None:
-        """Break the reference cycle with the request, so that large tensors are freed with it."""
-        self.request.respond = discard_response

@@ -12,7 +12,7 @@ import math
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NAME, DataType
-from tritonnb.core.messages import InferRequest, Respond
+from tritonnb.core.messages import InferRequest
 from tritonnb.endpoints.grpc.infer_response import LENGTH_DELIMITED
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor
 from tritonnb.model_config.schema import ModelSpec
@@ -68,9 +68,9 @@ class PlainRequest:
         self.outputs: list[str] = []
         self.contents: list[tuple[int, int]] = []
 
-    def to_infer_request(self, spec: ModelSpec, version: int, respond: Respond) -> tuple[InferRequest, ResponseFormat]:
+    def to_infer_request(self, spec: ModelSpec, version: int) -> tuple[InferRequest, ResponseFormat]:
         """Make the request; as `tritonnb.endpoints.grpc.infer_request.read_request`."""
-        request = InferRequest(spec.name, {}, respond, model_version=version, id=self.id)
+        request = InferRequest(spec.name, {}, model_version=version, id=self.id)
         inputs = request.unchecked_inputs
         for (name, datatype, shape), (offset, size) in zip(self.inputs, self.contents, strict=True):
             inputs[name] = binary_tensor(name, datatype, shape, self._message, offset, size)

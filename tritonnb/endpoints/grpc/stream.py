@@ -22,7 +22,7 @@ from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.back_pressure import TURN, Turns, UnreadResponses
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
-from tritonnb.endpoints.request_rules import as_triton_error, log_failed
+from tritonnb.engine.submission import as_triton_error
 
 _FINAL = "triton_final_response"
 #: The number of requests that have no complete response yet, and of responses that are not sent.
@@ -139,15 +139,8 @@ class InferStream:
         def on_response(inference: Inference, response: InferResponse) -> None:
             self._on_response(number, inference, response)
 
-        try:
-            inference = self._submit(request, on_response)
-        except TritonError as error:
-            log_failed(request.id, error)
-            message = pb.ModelStreamInferResponse(error_message=error.message)
-            message.infer_response.id = request.id
-            self._send_in_order(number, message)
-            return
-        if not inference.done:
+        inference = self._submit(request, on_response)
+        if not inference.submission.done:
             self._unanswered.add(inference)
         if not inference.ordered:
             self._in_order.pop(number, None)
@@ -169,6 +162,11 @@ class InferStream:
     def _message(self, inference: Inference, response: InferResponse) -> _Message | None:
         """Make the message for a response: None for none, an error that ends the stream."""
         request = inference.message
+        refusal = inference.submission.refusal
+        if refusal is not None:
+            message = pb.ModelStreamInferResponse(error_message=refusal.message)
+            message.infer_response.id = request.id
+            return message
         if response.empty:
             if not inference.wants_empty_final:
                 return None

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from tritonnb.core.datatypes import BY_NAME, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Respond
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
@@ -37,7 +37,6 @@ def read_request(
     length: int,
     max_input_size: int,
     shared_memory: SharedMemory,
-    respond: Respond,
 ) -> tuple[InferRequest, ResponseFormat]:
     """Read one request.
 
@@ -54,8 +53,6 @@ def read_request(
         ``--http-max-input-size``, in bytes: the limit for the JSON part, a JSON tensor, and a raw binary request.
     shared_memory : SharedMemory
         The regions that tensors may be in.
-    respond : callable
-        Called with each response.
 
     Raises
     ------
@@ -63,9 +60,9 @@ def read_request(
         If the request is invalid; with Triton's text.
     """
     if not length:
-        return _read_raw(spec, version, body, max_input_size, respond), ResponseFormat(binary=True)
+        return _read_raw(spec, version, body, max_input_size), ResponseFormat(binary=True)
     raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
-    request = InferRequest(spec.name, {}, respond, model_version=version)
+    request = InferRequest(spec.name, {}, model_version=version)
     response_format = ResponseFormat()
     header = _decode_plain(raw) if len(raw) <= max_input_size else None
     if header is not None:
@@ -175,11 +172,9 @@ def _read_inputs(
         raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
 
-def _read_raw(
-    spec: ModelSpec, version: int, body: bytes | bytearray | memoryview, max_input_size: int, respond: Respond
-) -> InferRequest:
+def _read_raw(spec: ModelSpec, version: int, body: bytes | bytearray | memoryview, max_input_size: int) -> InferRequest:
     """Read a raw binary request: its body is the contents of the model's only input, whose shape is deduced."""
-    request = InferRequest(spec.name, {}, respond, model_version=version)
+    request = InferRequest(spec.name, {}, model_version=version)
     if len(body) > max_input_size:
         raise InvalidArgumentError(
             f"Raw input has a byte_size ({len(body)} bytes) that exceeds the maximum allowed value of "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tornado import httputil
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
@@ -25,9 +25,10 @@ from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
 from tritonnb.endpoints.protocols import InferenceModel, Models
-from tritonnb.endpoints.request_rules import as_triton_error, check_forwarded, client_text, log_failed, version_number
+from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.models.validation import IncompleteStringError
+from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.tracing import Trace, Tracer
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Inference:
     """
 
     __slots__ = (
-        "_exchange", "_head", "_received_ns", "_request", "_response_format", "_served", "_services", "_trace",
+        "_content_type", "_exchange", "_head", "_received_ns", "_response_format", "_served", "_services",
+        "_submission", "_trace",
     )  # fmt: skip
 
     def __init__(self, services: InferenceServices, head: InferRoute, exchange: Exchange, received_ns: int) -> None:
@@ -121,7 +123,8 @@ class Inference:
         self._exchange = exchange
         self._received_ns = received_ns
         self._served: InferenceModel | None = None
-        self._request: InferRequest | None = None
+        self._content_type = TEXT  # of a refusal
+        self._submission = Submission(self._responded)
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
@@ -137,8 +140,7 @@ class Inference:
         """
         services = self._services
         head = self._head
-        content_type = TEXT
-        request: InferRequest | None = None
+        served: InferenceModel | None = None
         try:
             served = services.models.get(head.model, -1 if head.version is None else version_number(head.version))
             self._served = served
@@ -160,37 +162,29 @@ class Inference:
                         "HttpOptions.max_body_size is the limit"
                     )
             length = header_length(head.json_length, body)
-            content_type = JSON
-            self._request, self._response_format = services.reader.read(served, body, length, self._responded)
+            self._content_type = JSON
+            request, self._response_format = services.reader.read(served, body, length)
             if head.forwarded_headers:
-                self._request.parameters.update(check_forwarded(head.forwarded_headers))
-            request = self._request
-            self._exchange.set_close_callback(self._cancel)
-            served.submit(request, self._trace)
-        except TritonError as error:
-            if request is None and self._served is not None:
-                self._served.report_refusal(error)
-            log_failed("" if self._request is None else self._request.id, error)
-            self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
+                request.parameters.update(check_forwarded(head.forwarded_headers))
         except Exception as error:
-            failure = as_triton_error(error)
-            if request is None:
-                self._fail(failure, content_type)
-            else:  # its model may have accepted it, and may answer it, too
-                request.answer(InferResponse(error=failure))
+            self._submission.refuse(error, served)
+            return
+        self._exchange.set_close_callback(self._submission.cancel)
+        self._submission.submit(served, request, self._trace)
 
-    def _responded(self, request: InferRequest, response: InferResponse) -> None:
-        self._request = None  # prevents a reference cycle with the request
-        if response.error is not None:
-            self._fail(response.error, TEXT)
+    def _responded(self, response: InferResponse) -> None:
+        request, error = self._submission.request, response.error
+        if error is not None:
+            content_type = TEXT
+            if self._submission.refusal is not None:
+                log_failed("" if request is None else request.id, error)
+                content_type = TEXT if isinstance(error, IncompleteStringError) else self._content_type
+            self._fail(error, content_type)
             return
         assert self._served is not None
         assert self._response_format is not None
-        try:
-            body, json_length = write_response(self._served, request, response, self._response_format)
-        except Exception as error:
-            self._fail(as_triton_error(error), TEXT)
-            return
+        assert request is not None
+        body, json_length = write_response(self._served, request, response, self._response_format)
         accepted = self._head.accept_encoding
         encoding = choose_encoding(accepted) if accepted else "identity"
         if encoding != "identity":
@@ -211,7 +205,6 @@ class Inference:
         self._send(response_bytes(200, content_type, compress(b"".join(body), encoding), headers))
 
     def _fail(self, error: TritonError, content_type: str) -> None:
-        self._request = None
         headers = ("Accept-Encoding: gzip, deflate",) if error.message == "Unsupported compression type" else ()
         self._send(response_bytes(error.status.http, content_type, error_body(client_text(error)), headers))
 
@@ -231,11 +224,6 @@ class Inference:
             now = time.monotonic_ns()
             self._trace.stamp("HTTP_RECV_START", self._received_ns or now)
             self._trace.stamp("HTTP_RECV_END", now)
-
-    def _cancel(self) -> None:
-        """Called when the client has closed the connection."""
-        if self._request is not None:
-            self._request.cancel()
 
 
 class HttpRequestHandler:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Respond, Tensor, discard_response
+from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache
 from tritonnb.endpoints.http.infer_request import read_request
@@ -73,13 +73,13 @@ class RequestTemplate:
     length: int
     inputs: tuple[tuple[Any, ...], ...]
 
-    def fill(self, message: bytes | bytearray | memoryview, respond: Respond) -> InferRequest:
+    def fill(self, message: bytes | bytearray | memoryview) -> InferRequest:
         """Return the request with the tensors of another message, as views of it."""
         inputs = {
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, offset).reshape(shape))
             for name, datatype, dtype, count, offset, shape in self.inputs
         }
-        return self.request.clone(inputs, respond)
+        return self.request.clone(inputs)
 
 
 def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: ResponseFormat) -> bool:
@@ -115,7 +115,7 @@ class RequestReader:
         self._templates: BoundedCache[tuple[str, int, bytes], RequestTemplate] = BoundedCache(limit)
 
     def read(
-        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
     ) -> tuple[InferRequest, ResponseFormat]:
         """Read and check a request whose first ``length`` bytes are JSON.
 
@@ -124,24 +124,24 @@ class RequestReader:
         TritonError
             If the request is invalid; with Triton's text.
         """
-        cached = self.find(served, body, length, respond)
+        cached = self.find(served, body, length)
         if cached is not None:
             return cached
         request, response_format = read_request(
-            served.spec, served.version, body, length, self._max_input_size, self._shared_memory, respond
+            served.spec, served.version, body, length, self._max_input_size, self._shared_memory
         )
         served.check(request)
         self.store(served, body, length, request, response_format)
         return request, response_format
 
     def find(
-        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
     ) -> tuple[InferRequest, ResponseFormat] | None:
         """Return the request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
         template = self._templates.get((served.name, served.version, bytes(body[:length])))
         if template is None or template.spec is not served.spec or len(body) != template.length:
             return None
-        return template.fill(body, respond), template.response_format
+        return template.fill(body), template.response_format
 
     def store(
         self,
@@ -167,5 +167,5 @@ class RequestReader:
             offset += array.nbytes
         if offset != len(body):
             return  # some input is in JSON or in shared memory
-        repeated = request.clone({}, discard_response)
+        repeated = request.clone({})
         self._templates.store(key, RequestTemplate(served.spec, repeated, response_format, len(body), tuple(inputs)))

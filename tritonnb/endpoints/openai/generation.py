@@ -19,7 +19,7 @@ import numpy as np
 
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, FP64, DataType
 from tritonnb.core.json_types import Json
-from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.handlers.inference import PendingRequests
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.requests import GenerationRequest
@@ -57,9 +57,7 @@ def _text_input(spec: ModelSpec) -> TensorSpec | None:
     return required[0] if len(required) == 1 and required[0].datatype is BYTES else None
 
 
-def generation_requests(
-    served: ServedModel, asked: GenerationRequest, prompts: list[str], respond: Respond
-) -> list[InferRequest]:
+def generation_requests(served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> list[InferRequest]:
     """Return the requests for all choices: ``n`` for each prompt.
 
     Each choice of a prompt has its own seed, counted from that of the client.
@@ -77,14 +75,10 @@ def generation_requests(
         )
     if asked.logprobs is not None and "logprobs" not in spec.outputs:
         raise OpenAiError(f"model '{served.name}' does not return log probabilities", "logprobs")
-    return [
-        _generation_request(served, asked, prompt, choice, respond) for prompt in prompts for choice in range(asked.n)
-    ]
+    return [_generation_request(served, asked, prompt, choice) for prompt in prompts for choice in range(asked.n)]
 
 
-def _generation_request(
-    served: ServedModel, asked: GenerationRequest, prompt: str, choice: int, respond: Respond
-) -> InferRequest:
+def _generation_request(served: ServedModel, asked: GenerationRequest, prompt: str, choice: int) -> InferRequest:
     spec, sampling = served.spec, dict(asked.sampling)
     if "seed" in sampling:
         sampling["seed"] += choice
@@ -97,7 +91,7 @@ def _generation_request(
         "return_logprobs": asked.logprobs is not None,
     }
     inputs = {name: _tensor(spec, spec.inputs[name], value) for name, value in values.items() if name in spec.inputs}
-    request = InferRequest(spec.name, inputs, respond, model_version=served.version)
+    request = InferRequest(spec.name, inputs, model_version=served.version)
     if "sampling_parameters" not in spec.inputs:
         request.parameters = {
             name: value if isinstance(value, str | int | bool | float) else json.dumps(value)
@@ -123,12 +117,12 @@ def vector_output(served: ServedModel) -> str:
     return output.name
 
 
-def embedding_request(served: ServedModel, text: str, respond: Respond) -> InferRequest:
+def embedding_request(served: ServedModel, text: str) -> InferRequest:
     """Return the request for the vector of one text; the model's scheduler batches those of several texts."""
     tensor = _text_input(served.spec)
     assert tensor is not None  # `vector_output` has checked it
     inputs = {tensor.name: _tensor(served.spec, tensor, text.encode())}
-    return InferRequest(served.spec.name, inputs, respond, model_version=served.version)
+    return InferRequest(served.spec.name, inputs, model_version=served.version)
 
 
 def _tensor(spec: ModelSpec, tensor: TensorSpec, value: object) -> Tensor:

@@ -44,6 +44,7 @@ from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, Respon
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.execution.loop import run_in_thread
 from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.submission import Submission
 from tritonnb.model_config.chat_template import ChatTemplate
 
 _EVENTS = "text/event-stream; charset=utf-8"
@@ -208,7 +209,7 @@ class _Inference(OpenAiHandler):
         if self._pending is None and isinstance(error, OpenAiError) and error.status == HTTPStatus.BAD_REQUEST:
             served = self._named_model()
             if served is not None:
-                served.report_refusal(InvalidArgumentError(error.message))
+                Submission(lambda response: None).refuse(InvalidArgumentError(error.message), served)
         super().write_error(status_code, **details)
 
     def _named_model(self) -> ServedModel | None:
@@ -293,9 +294,7 @@ class EmbeddingsHandler(_Inference):
         asked = read_embedding(self.request.body)
         served = self.served(asked.model)
         vector = vector_output(served)
-        requests = PendingRequests(
-            served, lambda respond: [embedding_request(served, text, respond) for text in asked.texts]
-        )
+        requests = PendingRequests(served, lambda: [embedding_request(served, text) for text in asked.texts])
         self.submit(requests, lambda: None)
         vectors = {index: response async for index, response in requests.successes() if not response.empty}
         if len(vectors) < len(asked.texts):

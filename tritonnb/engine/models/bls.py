@@ -7,6 +7,8 @@ wait forever. The call that would complete such a cycle fails.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -15,6 +17,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.engine.execution.instance import Instance, instance_that_waits
 from tritonnb.engine.models.ensemble_driver import EnsembleDriver
 from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
@@ -54,11 +57,13 @@ class ModelCalls:
         UnsupportedError
             If the event loop itself executes the model, like all calls that wait.
         """
-        self.loop.call_soon_threadsafe(self._submit, request, decoupled, instance_that_waits(), cause)
+        start = functools.partial(self._start, decoupled, cause)
+        self._engine.submitter.submit(Submission(functools.partial(request.respond, request)), request, start)
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request."""
-        self.loop.call_soon_threadsafe(request.cancel)
+        with contextlib.suppress(RuntimeError):  # the server has been stopped, and has answered it
+            self.loop.call_soon_threadsafe(request.cancel)
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model; its files may be part of the request, since the caller is code already."""
@@ -80,17 +85,17 @@ class ModelCalls:
 
     # --- on the event loop --------------------------------------------------------------------
 
-    def _submit(
-        self, request: InferRequest, decoupled: bool, caller: Instance | None, cause: InferRequest | None
+    def _start(
+        self,
+        decoupled: bool,
+        cause: InferRequest | None,
+        submission: Submission,
+        request: InferRequest,
+        caller: Instance | None,
     ) -> None:
-        try:
-            served = self._callee(request, decoupled)
-            if caller is not None:
-                register_wait(request, served, caller)
-            served.submit(request, None if cause is None else cause.child_trace(request))
-        except TritonError as error:
-            request.accepted_by = None
-            request.answer(InferResponse(error=error))
+        served = self._callee(request, decoupled)
+        register_wait(request, served, caller)
+        submission.submit(served, request, None if cause is None else cause.child_trace(request))
 
     def _callee(self, request: InferRequest, decoupled: bool) -> ServedModel:
         name = request.model_name
@@ -107,7 +112,7 @@ class ModelCalls:
         return served
 
 
-def register_wait(request: InferRequest, served: ServedModel, caller: Instance) -> None:
+def register_wait(request: InferRequest, served: ServedModel, caller: Instance | None) -> None:
     """Record that an instance waits for a model, until the final response to its request.
 
     Parameters
@@ -116,27 +121,30 @@ def register_wait(request: InferRequest, served: ServedModel, caller: Instance) 
         Not submitted yet.
     served : ServedModel
         The model that the request is for.
-    caller : Instance
-        The instance whose thread waits.
+    caller : Instance or None
+        The instance whose thread waits; None if no model calls.
 
     Raises
     ------
     UnavailableError
         If no response is possible, because all instances of that model wait for the caller.
     """
+    if caller is None:
+        return
     waits_for = caller.waits_for
     waits_for.append(served)
+    if _would_deadlock(served, set()):
+        waits_for.remove(served)
+        raise UnavailableError(
+            f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
+            "through other models, needs more instances than calls in progress"
+        )
 
     def stop_waiting(request: InferRequest, response: InferResponse) -> None:
         if response.final:
             waits_for.remove(served)
 
-    request.wrap_response(stop_waiting)
-    if _would_deadlock(served, set()):
-        raise UnavailableError(
-            f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
-            "through other models, needs more instances than calls in progress"
-        )
+    request.observe_responses(stop_waiting)
 
 
 def _would_deadlock(served: ServedModel, seen: set[ServedModel]) -> bool:

@@ -6,6 +6,7 @@ a batch with other requests. Everything runs on the server's event loop, except 
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -15,11 +16,12 @@ from typing import cast
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted
-from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.models.ensemble_tensors import EnsembleTensor, SequenceFlags
 from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.submission import Submission
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
@@ -142,14 +144,11 @@ class EnsembleDriver:
     def _run_step(self, execution: _EnsembleExecution, decision: RunStep) -> None:
         step = decision.step
         model = execution.models[step.index]
-        request = execution.request_for(
-            decision, model, lambda request, response: self._step_responded(execution, decision, request, response)
-        )
+        request = execution.request_for(decision, model)
         execution.add_step_request(request, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
-        try:
-            model.submit(request, execution.request.child_trace(request))
-        except TritonError as error:
-            self._step_failed(execution, decision, request, error, final=True)
+        submission = Submission(functools.partial(self._step_responded, execution, decision, request))
+        submission.submit(model, request, execution.request.child_trace(request))
+        if submission.refusal is not None:
             return
         served = self._served
         # `StepSent`, packed without creating the event: there is one for each step of a request.
@@ -242,7 +241,7 @@ class _EnsembleExecution(EnsembleRun):
         for model in models:
             model.pin()
 
-    def request_for(self, decision: RunStep, model: ServedModel, respond: Respond) -> InferRequest:
+    def request_for(self, decision: RunStep, model: ServedModel) -> InferRequest:
         """Create the request of a step."""
         request, batching = self.request, model.spec.max_batch_size > 0
         sequence, inputs = None, {}
@@ -255,7 +254,6 @@ class _EnsembleExecution(EnsembleRun):
         step_request = InferRequest(
             model.name,
             inputs,
-            respond,
             model_version=model.version,
             id=request.id,
             requested_outputs=tuple(decision.step.outputs),

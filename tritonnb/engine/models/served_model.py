@@ -181,7 +181,7 @@ class ServedModel:
     def submit(self, request: InferRequest, trace: RequestTrace | None = None) -> None:
         """Validate and accept a request; its responses are passed to ``request.respond``.
 
-        All requests are submitted here: those of HTTP, gRPC, the in-process API, ensembles and BLS.
+        `tritonnb.engine.submission.Submission` calls it for every door.
 
         Parameters
         ----------
@@ -202,11 +202,7 @@ class ServedModel:
     def _accept(self, request: InferRequest) -> None:
         """Validate and number a request, and pass it to the driver."""
         if not request.checked:
-            try:
-                self.check(request)
-            except TritonError as error:
-                self.report_refusal(error)
-                raise
+            self.check(request)
         request.model_name = self.name
         request.model_version = self.version
         request.accepted_by = self.driver
@@ -217,7 +213,10 @@ class ServedModel:
         self.driver.accept(request, now)
 
     def report_refusal(self, error: TritonError) -> None:
-        """Emit the event of a request that is refused before it is offered to the scheduler."""
+        """Emit the event of a request that is refused before it is offered to the scheduler.
+
+        `tritonnb.engine.submission.Submission.refuse` calls it.
+        """
         now = time.monotonic_ns()
         self.emit(RequestRefused(now, self.name, self.version, next(_serials), 1, now, error.message, ""))
 
@@ -287,7 +286,7 @@ class ServedModel:
         response = self._cache.look_up(key)
         lookup_ns = time.monotonic_ns() - began
         if response is None:
-            request.wrap_response(self._cache_inserter(key, lookup_ns))
+            request.observe_responses(self._cache_inserter(key, lookup_ns))
             return False
         self.emit(CacheHit(began + lookup_ns, self.name, self.version, request.serial, request.received_ns, lookup_ns))
         if request.step is not None:

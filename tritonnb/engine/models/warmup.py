@@ -130,7 +130,7 @@ async def _execute(
     def respond_threadsafe(_: InferRequest, response: InferResponse) -> None:
         loop.call_soon_threadsafe(respond, response)
 
-    requests = [request.clone(dict(request.inputs), discard_response) for request in sample.requests]
+    requests = [request.clone(dict(request.inputs)) for request in sample.requests]
     for request in requests:
         request.received_ns = request.queued_ns = time.monotonic_ns()
         if sequences is not None:

@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.engine.submission import Submission
 from tritonnb.lab.load.examples import Tensors
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.recording.arrivals import Arrival
@@ -48,7 +49,7 @@ class PendingRequest:
         Intended and actual send time (monotonic clock).
     on_complete : callable
         ``on_complete(pending, time_ns, error)``, called once from any thread; the error is empty for a success.
-    handle : InferRequest, asyncio.Task, grpc.Future or None
+    handle : Submission, asyncio.Task, grpc.Future or None
         What the target needs to cancel the request.
     error : str
         Error of a response before the final one.
@@ -72,7 +73,7 @@ class PendingRequest:
     responses: int = 0
     tokens: int = 0
 
-    def respond(self, request: InferRequest, response: InferResponse) -> None:
+    def respond(self, response: InferResponse) -> None:
         """Receive a response of a server in this process; called on its loop."""
         if response.error is not None:
             self.error = response.error.message or response.error.status.label
@@ -127,7 +128,8 @@ class InProcessTarget:
     def send(self, pending: PendingRequest) -> None:
         """Submit the request to the server's loop."""
         arrival = pending.arrival
-        pending.handle = request = make_request(
+        pending.handle = submission = Submission(pending.respond)
+        request = make_request(
             self.spec,
             self._version,
             pending.inputs,
@@ -137,13 +139,13 @@ class InProcessTarget:
             sequence_start=arrival.sequence_start,
             sequence_end=arrival.sequence_end,
         )
-        request.respond = pending.respond
-        self._server.submitter.submit(request)
+        engine = self._server.engine
+        engine.submitter.submit(submission, request, engine.submit)
 
     def cancel(self, pending: PendingRequest) -> None:
         """Cancel the request in the engine."""
-        assert isinstance(pending.handle, InferRequest)
-        self._server.submitter.cancel(pending.handle)
+        assert isinstance(pending.handle, Submission)
+        self._server.engine.submitter.cancel(pending.handle)
 
     def close(self) -> None:
         """Do nothing: the target holds no resources."""

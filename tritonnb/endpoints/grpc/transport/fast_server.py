@@ -27,7 +27,7 @@ from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAG
 from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, Serialized, status_text
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
-from tritonnb.endpoints.request_rules import as_triton_error
+from tritonnb.engine.submission import as_triton_error
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _NOT_COMPRESSED = "Exception deserializing request!"
@@ -312,7 +312,7 @@ class _Infer(_Call):
         rpcs = self._server.rpcs
         metadata = self._metadata() if rpcs.needs_metadata else self._headers
         inference = rpcs.infer(message, metadata, self._responded)
-        if not inference.done:
+        if not inference.submission.done:
             self._inference = inference
 
     def _responded(self, inference: Inference, response: InferResponse) -> None:

@@ -14,7 +14,7 @@ from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, status_text
-from tritonnb.endpoints.request_rules import as_triton_error
+from tritonnb.engine.submission import as_triton_error
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 Context: TypeAlias = aio.ServicerContext

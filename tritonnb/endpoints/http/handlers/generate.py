@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tornado.iostream import StreamClosedError
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnknownError
-from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
@@ -37,9 +37,7 @@ _NOT_ONE_RESPONSE = UnknownError(
 )
 
 
-def read_generate_request(
-    spec: ModelSpec, version: int, raw: bytes, max_input_size: int, respond: Respond
-) -> InferRequest:
+def read_generate_request(spec: ModelSpec, version: int, raw: bytes, max_input_size: int) -> InferRequest:
     """Read one request.
 
     Parameters
@@ -51,8 +49,6 @@ def read_generate_request(
         The body, a JSON document.
     max_input_size : int
         ``--http-max-input-size``, in bytes.
-    respond : callable
-        Called with each response.
 
     Raises
     ------
@@ -60,7 +56,7 @@ def read_generate_request(
         If the request is invalid; with Triton's text.
     """
     document = json_reader.parse_request(raw, max_input_size)
-    reader = _GenerateReader(InferRequest(spec.name, {}, respond, model_version=version), spec, max_input_size)
+    reader = _GenerateReader(InferRequest(spec.name, {}, model_version=version), spec, max_input_size)
     names = json_fields.names(document)
     assert isinstance(document, dict)  # it has names
     if _ID in document:
@@ -174,21 +170,17 @@ class GenerateHandler(InferenceHandler):
         """Run an inference; the status is that of the first response."""
         served = self.engine.model(model, version_number(version))
         trace = self.trace(model)
-        try:
-            pending = PendingRequests(served, lambda respond: [self._read(served, respond)])
-        except TritonError as error:
-            served.report_refusal(error)
-            raise
+        pending = PendingRequests(served, lambda: [self._read(served)])
         self.submit(pending, lambda: trace)
         try:
             await self._respond(pending)
         except StreamClosedError:  # the client has disconnected, which may not have been reported yet
             self.on_connection_close()
 
-    def _read(self, served: ServedModel, respond: Respond) -> InferRequest:
+    def _read(self, served: ServedModel) -> InferRequest:
         if self.request.headers.get("Content-Encoding", "identity") != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
-        return read_generate_request(served.spec, served.version, self.request.body, self.max_input_size, respond)
+        return read_generate_request(served.spec, served.version, self.request.body, self.max_input_size)
 
     async def _respond(self, pending: PendingRequests) -> None:
         responses = [response async for _, response in pending.responses() if not response.empty]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Callable
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Respond, discard_response
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.back_pressure import UnreadResponses
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.endpoints.tensors import contents
 from tritonnb.engine.models.served_model import ServedModel
+from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.tracing import Trace
 
 
@@ -22,17 +24,21 @@ class PendingRequests:
     ----------
     served : ServedModel
     make : callable
-        Makes the requests, whose responses are passed to its argument.
+        Makes the requests.
 
     Attributes
     ----------
     requests : list of InferRequest
     """
 
-    def __init__(self, served: ServedModel, make: Callable[[Respond], list[InferRequest]]) -> None:
+    def __init__(self, served: ServedModel, make: Callable[[], list[InferRequest]]) -> None:
         self._served = served
-        self.requests = make(self._on_response)
-        self._indexes = {request: index for index, request in enumerate(self.requests)}
+        try:
+            self.requests = make()
+        except TritonError as error:
+            Submission(lambda response: None).refuse(error, served)
+            raise
+        self._submissions = [Submission(functools.partial(self._responded, n)) for n in range(len(self.requests))]
         self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
         self._unread = UnreadResponses("generate_stream")
         self._is_over = False  # too many responses are unread
@@ -52,26 +58,21 @@ class PendingRequests:
         TritonError
             If one is rejected; the others are cancelled.
         """
-        for request in self.requests:
-            try:
-                self._served.submit(request, trace())
-            except TritonError:
-                request.respond = discard_response  # breaks the reference cycle
+        for submission, request in zip(self._submissions, self.requests, strict=True):
+            submission.submit(self._served, request, trace())
+            if submission.refusal is not None:
                 self.cancel()
-                raise
+                raise submission.refusal
 
     def cancel(self) -> None:
         """Cancel the requests that are not complete."""
-        for request in list(self._indexes):
-            if request.accepted_by is not None:
-                request.cancel()
+        for submission in self._submissions:
+            submission.cancel()
 
     def abandon(self, index: int) -> None:
         """Cancel a request, and ignore its further responses: its client has all that it asked for."""
         self._awaited.discard(index)
-        request = self.requests[index]
-        if request in self._indexes:
-            request.cancel()
+        self._submissions[index].cancel()
 
     async def responses(self) -> AsyncIterator[tuple[int, InferResponse]]:
         """Yield each response with the index of its request, until all requests are complete or abandoned."""
@@ -97,11 +98,7 @@ class PendingRequests:
                 raise response.error.fresh()
             yield index, response
 
-    def _on_response(self, request: InferRequest, response: InferResponse) -> None:
-        index = self._indexes[request]
-        if response.final:
-            del self._indexes[request]
-            request.respond = discard_response  # breaks the reference cycle
+    def _responded(self, index: int, response: InferResponse) -> None:
         if index not in self._awaited or self._is_over:  # a model may go on after it was cancelled
             return
         if self._unread.add(_size(response)):
