@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -372,3 +373,23 @@ def test_removed_repository_is_named(tmp_path: Path) -> None:
         repository.rmdir()
         with pytest.raises(InternalError, match=f"^failed to open directory {repository}$"):
             server.index()
+
+
+def test_files_of_a_load_request_are_used_for_a_part_of_an_ensemble(repository: Path, write_model: Write) -> None:
+    with Server(repository, port=0, model_control_mode="explicit", allow_file_override=True) as server:
+        check_files_of_a_part(server, write_model)
+
+
+def check_files_of_a_part(server: Server, write_model: Write) -> None:
+    server.load("both")
+    code = base64.b64encode(python_model("x + 5").encode()).decode()
+    tensors = {name: [{"name": name[0], "data_type": "TYPE_FP32", "dims": [1]}] for name in ("X", "Y")}
+    config = json.dumps({"backend": "python", "max_batch_size": 8, "input": tensors["X"], "output": tensors["Y"]})
+    body = json.dumps({"parameters": {"config": config, "file:1/model.py": code}}).encode()
+    urllib.request.urlopen(f"{server.url}/v2/repository/models/one/load", body).close()
+    assert (infer(server, "one"), infer(server, "both")) == (5, 15)
+    write_model("one", python_model("x + 2"))
+    server.load("both")
+    assert (infer(server, "one"), infer(server, "both")) == (5, 15)
+    server.load("one")
+    assert (infer(server, "one"), infer(server, "both")) == (2, 12)
