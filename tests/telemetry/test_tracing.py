@@ -57,6 +57,11 @@ class Server:
             self.model.execute(request)
             trace.responded(InferResponse(outputs or []), 700)
             trace.finish()
+        self.tracer.flush()
+
+    def close(self) -> None:
+        self.tracer.close()
+        self.tracer.flush()
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ def ids(path: Path) -> list[int]:
 def test_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="abc")
-    server.tracer.close()
+    server.close()
     model, *stamps = read(path)
     assert model == {"id": 1, "model_name": "m", "model_version": 1, "request_id": "abc"}
     assert [(stamp["timestamps"][0]["name"], stamp["timestamps"][0]["ns"]) for stamp in stamps] == [
@@ -101,7 +106,7 @@ def test_request_selected_by_its_client_is_traced_at_any_rate(rate: int, count: 
 def test_non_utf8_id_does_not_corrupt_the_trace_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="a\udcff")
-    server.tracer.close()
+    server.close()
     assert [entry["request_id"] for entry in read(path) if "request_id" in entry] == ["a\ufffd"]
 
 
@@ -117,7 +122,7 @@ def test_tensors_are_traced_with_the_level_tensors(path: Path) -> None:
         X=Tensor("X", FP32, np.array([[0.5, 1e10]], np.float32)),
         W=Tensor("W", BYTES, words),
     )
-    server.tracer.close()
+    server.close()
     tensors = [(entry["activity"], entry["tensor"]) for entry in read(path) if "tensor" in entry]
     assert tensors == [
         ("TENSOR_QUEUE_INPUT", {"name": "X", "data": "0.5,1e+10", "shape": "1,2", "dtype": "FP32"}),
@@ -159,7 +164,7 @@ def test_step_requests_are_traced_below_their_ensemble_with_tensors(path: Path) 
     server.model.execute(ensemble.sent)
     ensemble.sent.answer(InferResponse([y]))
     trace.finish()
-    server.tracer.close()
+    server.close()
     below = [entry for entry in read(path) if entry["id"] == 2]
     assert below[0] == {"id": 2, "model_name": "m", "model_version": 1, "request_id": "r", "parent_id": 1}
     assert [child["timestamps"][0]["name"] for child in below if "timestamps" in child] == [
@@ -185,7 +190,7 @@ def test_nested_ensemble_has_a_complete_trace_with_its_steps_below(path: Path) -
     server.model.execute(inner.sent)
     inner.sent.answer(InferResponse([]))
     trace.finish()
-    server.tracer.close()
+    server.close()
     named = {
         entry["id"]: (entry["model_name"], entry.get("parent_id")) for entry in read(path) if "model_name" in entry
     }
@@ -198,7 +203,7 @@ def test_every_rate_th_request_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=3)
     for number in range(7):
         server.infer(id=str(number))
-    server.tracer.close()
+    server.close()
     assert [entry["request_id"] for entry in read(path) if "request_id" in entry] == ["2", "5"]
 
 
@@ -208,7 +213,7 @@ def test_trace_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None
         server.infer()
     assert ids(path.with_name("trace.json.0")) == [1, 2]
     assert server.tracer.settings.for_model().options.to_dict()["trace_count"] == "0"
-    server.tracer.close()
+    server.close()
     assert not path.exists()
 
 
@@ -217,7 +222,7 @@ def test_log_frequency_writes_a_file_for_that_many_traces(path: Path) -> None:
     for _ in range(5):
         server.infer()
     assert [ids(path.with_name(f"trace.json.{number}")) for number in range(2)] == [[1, 2], [3, 4]]
-    server.tracer.close()
+    server.close()
     assert ids(path.with_name("trace.json.2")) == [5]
 
 
@@ -225,10 +230,11 @@ def test_changed_settings_flush_collected_traces_and_the_file_stays_json(path: P
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"rate": 2})
+    server.tracer.flush()
     assert ids(path) == [1]
     server.infer()
     server.infer()
-    server.tracer.close()
+    server.close()
     assert ids(path) == [1, 2]
 
 
@@ -240,6 +246,7 @@ def test_trace_in_progress_is_written_after_its_settings_were_removed(path: Path
     trace.stamp("HTTP_RECV_START", 1)
     assert not path.exists()
     trace.finish()
+    server.tracer.flush()
     assert ids(path) == [1]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from tritonnb.core.errors import (
@@ -45,6 +46,9 @@ from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.tracing import Tracer
 
 logger = logging.getLogger(__name__)
+
+#: The shortest time in seconds that a stopping server gives to writing traces; otherwise it is ``exit_timeout``.
+_FLUSH_S = 5.0
 
 #: Extensions of the v2 protocol, as the server metadata lists them.
 EXTENSIONS = (
@@ -182,8 +186,9 @@ class Engine:
             self._repository.abandon(reason)
             closing.cancel()
             self.tracer.close()
-            if self.tracer.spans is not None:
-                await run_in_thread(self.tracer.spans.close)
+            # A file system or a collector that does not answer must not keep the server from stopping.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(run_in_thread(self.tracer.flush), max(_FLUSH_S, self.options.exit_timeout))
 
     def unfinished(self) -> str:
         """Describe the models that `stop` waits for; empty if there are none."""

@@ -13,10 +13,12 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -165,7 +167,7 @@ class Trace:
 
 
 class Tracer:
-    """A tracer that selects requests and writes their traces; used only on the server's event loop.
+    """A tracer that selects requests and writes their traces; used only on the server's event loop, except `flush`.
 
     Attributes
     ----------
@@ -174,6 +176,8 @@ class Tracer:
         The numbers of new traces.
     active : bool
         Whether any request may be traced.
+    files : TraceFiles
+        Receives the others.
     spans : SpanExporter or None
         Receives the traces in the mode ``opentelemetry``.
     submitting : Trace or None
@@ -192,7 +196,7 @@ class Tracer:
         #: Traces by the serials of their requests.
         self._followed: dict[int, Trace] = {}
         self._open = 0
-        self._files: dict[str, _TraceFile] = {}
+        self.files = TraceFiles()
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
 
     def update(self, model: str, changes: TraceChanges) -> None:
@@ -231,9 +235,15 @@ class Tracer:
             self._retire(setting)
 
     def close(self) -> None:
-        """Write the traces that have not been written."""
+        """Pass on the traces that have not been written."""
         for setting in self.settings.all():
             self._retire(setting)
+
+    def flush(self) -> None:
+        """Wait until what was passed on is written or sent; called after `close`, on a thread that may wait."""
+        self.files.close()
+        if self.spans is not None:
+            self.spans.close()
 
     def _on_event(self, packed: Packed) -> None:
         kind = packed[0]
@@ -261,11 +271,39 @@ class Tracer:
         entries = ",".join(setting.written)
         setting.written.clear()
         path = setting.options.file + self.file_suffix
-        file = self._files.setdefault(path, _TraceFile(Path(path)))
-        try:
-            file.write(entries, numbered)
-        except OSError as error:
-            logger.error("failed creating trace file: %s", error)
+        self.files.write(path, entries, numbered)
+
+
+class TraceFiles:
+    """The trace files of a server, written on one thread in the order of the calls: a file system may be slow."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _TraceFile] = {}
+        self._writes: SimpleQueue[tuple[str, str, bool] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None  # only once there is something to write
+
+    def write(self, path: str, entries: str, numbered: bool) -> None:
+        """Have entries appended to a file, or written to the next numbered one; an error is logged."""
+        self._writes.put((path, entries, numbered))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tritonnb traces", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Wait until everything is written, and end the thread, which a later call starts again."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._writes.put(None)
+            thread.join()
+
+    def _run(self) -> None:
+        while (item := self._writes.get()) is not None:
+            path, entries, numbered = item
+            file = self._files.setdefault(path, _TraceFile(Path(path)))
+            try:
+                file.write(entries, numbered)
+            except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
+                logger.error("failed creating trace file: %s", error)
 
 
 class _TraceFile:
