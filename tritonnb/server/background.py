@@ -7,6 +7,7 @@ and closed after all accepted requests are answered.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -14,15 +15,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import BatchExecuted, BatchSent
+from tritonnb.core.events import BatchExecuted, BatchSent, ModelStateChanged
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import call_in_children, finalize, keep_forever
 from tritonnb.core.packed_events import Packed, positions, unpack
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.engine.engine import Engine
-from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop
+from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop, run_in_thread
 from tritonnb.engine.options import EngineOptions, require_directories
+from tritonnb.engine.repository.table import ExitTimeoutError
 from tritonnb.recording.recording import Recording
 from tritonnb.server.inference import forget_wakers
 from tritonnb.telemetry.stream import EventStream
@@ -81,7 +82,10 @@ class BackgroundServer:
             self._background.run(_start(self.engine, self.endpoints, listen), report=report)
             self._background.url = self.url
         except BaseException:
-            self.stop()
+            try:
+                self.stop()
+            except ExitTimeoutError as error:  # secondary to the cause, such as an interrupt while a model is loaded
+                logger.error("%s", error)
             raise
 
     @property
@@ -206,27 +210,27 @@ class BackgroundServer:
         """
         events: list[Packed] = []
         recording = Recording()
-        self.call(self.engine.stream.attach, events.append)
+        configs = self.call(self.engine.configs)
+
+        def record(packed: Packed) -> None:
+            events.append(packed)
+            if packed[0] == ModelStateChanged.__name__:
+                # Already here: if the server is stopped inside the block, its models are gone at the end.
+                configs.update(self.engine.configs())
+
+        self.call(self.engine.stream.attach, record)
         try:
             yield recording
         finally:
             try:
                 with suppress(UnavailableError):  # the server was stopped inside the block: nothing more comes
-                    self._complete_recording(events)
-            finally:  # an interrupt ends the wait
-                recording.fill(map(unpack, events.copy()), self._configs())
-
-    def _complete_recording(self, events: list[Packed]) -> None:
-        try:
-            self.run(_wait_for_executions(self.engine.stream, events))
-        finally:
-            self.call(self.engine.stream.detach, events.append)
-
-    def _configs(self) -> dict[str, pb.ModelConfig]:
-        try:
-            return self.call(self.engine.configs)
-        except UnavailableError:  # the server was stopped: nothing changes any more
-            return self.engine.configs()
+                    try:
+                        self.run(_wait_for_executions(self.engine.stream, events))
+                    finally:  # an interrupt ends the wait
+                        self.call(self.engine.stream.detach, record)
+                    configs.update(self.call(self.engine.configs))
+            finally:
+                recording.fill(map(unpack, events.copy()), configs)
 
     def recent(self) -> Recording:
         """Return a recording of the latest events, without a ``with`` block.
@@ -255,7 +259,14 @@ class BackgroundServer:
         return recording
 
     def stop(self) -> None:
-        """Answer all accepted requests, then stop the server and close its ports. A second call has no effect.
+        """Answer all accepted requests, undo what is being loaded, stop the server and close its ports.
+
+        A second call has no effect; while another thread stops the server, it waits for that.
+
+        Raises
+        ------
+        ExitTimeoutError
+            If it is not complete after ``exit_timeout``. The server has stopped; whoever waits has got an error.
 
         Examples
         --------
@@ -266,6 +277,7 @@ class BackgroundServer:
         <Server: stopped>
         """
         self._finalizer()
+        self._background.join()
 
     def __enter__(self) -> Self:
         return self
@@ -282,7 +294,7 @@ class BackgroundServer:
 
 async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
     """Open the ports and close them again: failures occur before the other server is stopped."""
-    require_directories(engine.options.model_repositories)
+    await run_in_thread(functools.partial(require_directories, engine.options.model_repositories))
     endpoints = Endpoints()
     try:
         await endpoints.start(engine, options)

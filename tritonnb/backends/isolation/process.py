@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -38,6 +39,8 @@ _CURRENT_FRAME = re.compile(
 
 #: The processes in which a backend or an instance is being created.
 _starting: set[ChildProcess] = set()
+#: The servers that are stopping.
+_stopping: weakref.WeakSet[ServerCalls] = weakref.WeakSet()
 
 
 class ProcessEndedError(Exception):
@@ -106,6 +109,8 @@ class ChildProcess:
     def start(self, header: Header) -> Message:
         """Run a command that creates a part of the model: the same as `run`, but `end_starting` ends the process."""
         _starting.add(self)
+        if self._server in _stopping:  # asked after that, so that no process is missed
+            self.kill()
         try:
             return self.run(header)
         finally:
@@ -256,7 +261,11 @@ class ChildProcess:
 
 
 def end_starting(server: ServerCalls) -> None:
-    """End the processes of a server in which a model is being created, which may take long; called on any thread."""
+    """End the processes of a stopping server in which a model is being created, which may take long.
+
+    Called on any thread; even processes that start later are ended.
+    """
+    _stopping.add(server)
     for child in list(_starting):
         if child.is_of(server):
             child.kill()

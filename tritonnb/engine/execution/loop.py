@@ -148,7 +148,11 @@ class BackgroundLoop:
             if not self._stopped:
                 self._stopped = True
                 self.loop.call_soon_threadsafe(settle, self._stop_requested, None)
-        if threading.current_thread() is not self._thread and not self._is_forked:  # no thread can wait for itself
+        self.join()
+
+    def join(self) -> None:
+        """Wait until the event loop has ended; not on its own thread, which cannot wait for itself."""
+        if threading.current_thread() is not self._thread and not self._is_forked:
             self._thread.join()
 
     def _run(self) -> None:
