@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,26 @@ _FORMATS: dict[str, tuple[str, Callable[..., treelite.Model]]] = {
     "xgboost_ubj": ("xgboost.ubj", functools.partial(_load_xgboost, format_choice="ubjson")),
     "lightgbm": ("model.txt", treelite.frontend.load_lightgbm_model),
     "treelite_checkpoint": ("checkpoint.tl", treelite.Model.deserialize),
+}
+
+#: A member of an XGBoost file, in JSON and in UBJSON.
+_TEXT_MEMBER = rb'%s(?:"\s*:\s*"|SL.{8})%s'
+_BEST_ITERATION = re.compile(_TEXT_MEMBER % (b"best_iteration", rb"(\d+)"), re.DOTALL)
+_PARALLEL_TREES = re.compile(_TEXT_MEMBER % (b"num_parallel_tree", rb"(\d+)"), re.DOTALL)
+
+#: What treelite predicts wrongly, or refuses with a text about its parser, by the reason and the remedy.
+_UNSUPPORTED = {
+    # Bits 2 and 3 of a decision are 1 if zero is missing; bit 0 is a category, for which that has no effect.
+    "zero_as_missing of LightGBM: train with zero_as_missing=false, and NaN for missing values": re.compile(
+        rb"^decision_type=(?:\d+ )*(?:4|6)(?: |\r?$)", re.MULTILINE
+    ),
+    "linear trees of LightGBM: train with linear_tree=false": re.compile(rb"^is_linear=1", re.MULTILINE),
+    "linear models of XGBoost (gblinear), which have no trees: train with gbtree or dart": re.compile(
+        _TEXT_MEMBER % (b"name", b"gblinear"), re.DOTALL
+    ),
+    "categories of pandas in XGBoost: train with their codes (Series.cat.codes), and feature_types 'c'": re.compile(
+        rb'"enc"\s*:\s*\[\s*\{|enc\[#L(?!\0{8})'
+    ),
 }
 
 #: Parameters of earlier releases: what to use instead.
@@ -116,6 +137,10 @@ def load_trees(context: ModelContext) -> treelite.Model:
     filename, load = _FORMATS[kind]
     path = model_checks.find_model_file(context, filename, error=UnavailableError)
     allow_unknown = model_checks.boolean_parameter(context, "xgboost_allow_unknown_field", False)
+    content = path.read_bytes()
+    for what, pattern in _UNSUPPORTED.items():
+        if pattern.search(content):
+            raise UnsupportedError(f"unable to load '{path}' of model '{context.name}': treelite cannot predict {what}")
     try:
         model = load(path, allow_unknown_field=allow_unknown) if kind.startswith("xgboost_") else load(path)
     except (treelite.TreeliteError, UnicodeDecodeError, RuntimeError) as error:
@@ -123,7 +148,28 @@ def load_trees(context: ModelContext) -> treelite.Model:
         raise UnknownError(f"unable to load '{path}' of model '{context.name}' as {kind}: {text}") from error
     if _field(model, "num_target") != 1:
         raise UnsupportedError(f"model '{context.name}': Multi-target model not supported")
+    if kind.startswith("xgboost_"):
+        _drop_trees_after_best_iteration(context, model, content)
     return model
+
+
+def _drop_trees_after_best_iteration(context: ModelContext, model: treelite.Model, content: bytes) -> None:
+    """Let the trees that early stopping rejected add nothing, as XGBoost's scikit-learn interface does.
+
+    treelite does not read the attribute, and Triton's backend uses all trees.
+    """
+    best, parallel = _BEST_ITERATION.search(content), _PARALLEL_TREES.search(content)
+    if best is None:
+        return
+    trees = (int(best[1]) + 1) * max(1, int(parallel[1]) if parallel else 1) * _field(model, "num_class")
+    if trees >= model.num_tree:
+        return
+    logger.info(
+        "model '%s': predicts with the %d trees up to the best iteration, of %d", context.name, trees, model.num_tree
+    )
+    for number in range(trees, model.num_tree):
+        tree = model.get_tree_accessor(number)
+        tree.set_field("leaf_value", np.zeros_like(tree.get_field("leaf_value")))
 
 
 def _field(model: treelite.Model, name: str) -> int:
@@ -141,7 +187,7 @@ class FilBackend(Backend):
         if config.input and config.output:
             return config
         model, options = load_trees(context), FilOptions(context)
-        size = options.output_sizes(_field(model, "num_class"))[0]
+        size = options.output_sizes(_field(model, "num_class"))[-1]  # two probabilities, as the libraries
         model_checks.complete_config(
             config,
             [model_checks.ModelTensor(INPUT, FP32, (-1, model.num_feature))],
