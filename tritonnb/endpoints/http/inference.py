@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from tornado import httputil
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
+from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
@@ -30,9 +31,6 @@ from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.models.validation import IncompleteStringError
 from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.tracing import Trace, Tracer
-
-if TYPE_CHECKING:
-    from tritonnb.endpoints.http.endpoint import HttpEndpoint
 
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _BINARY_HEAD = (
@@ -226,12 +224,34 @@ class Inference:
             self._trace.stamp("HTTP_RECV_END", now)
 
 
+class RequestEndpoint(Protocol):
+    """What the handler of a request needs of its endpoint, an `HttpEndpoint`.
+
+    Attributes
+    ----------
+    services : InferenceServices
+    admission : Admission
+    forward_pattern : re.Pattern or None
+        Of the names of headers that are forwarded.
+    has_openai : bool
+        Whether it has the routes of OpenAI's API.
+    """
+
+    services: InferenceServices
+    admission: Admission
+    forward_pattern: re.Pattern[str] | None
+    has_openai: bool
+
+    def start_in_application(self, exchange: Exchange) -> MessageDelegate:
+        """Make the delegate of a request that is not an inference."""
+
+
 class HttpRequestHandler:
     """The receiver of one request: an inference is started here, everything else goes to another delegate.
 
     Parameters
     ----------
-    endpoint : HttpEndpoint
+    endpoint : RequestEndpoint
     exchange : Exchange
         Where the response goes.
     """
@@ -240,7 +260,7 @@ class HttpRequestHandler:
         "_chunks", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_refusal", "_services",
     )  # fmt: skip
 
-    def __init__(self, endpoint: HttpEndpoint, exchange: Exchange) -> None:
+    def __init__(self, endpoint: RequestEndpoint, exchange: Exchange) -> None:
         self._endpoint = endpoint
         self._services: InferenceServices = endpoint.services
         self._exchange = exchange

@@ -17,16 +17,19 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.back_pressure import MAX_UNREAD, TURN, share
-from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange
-from tritonnb.endpoints.http.transport.request_parser import DelegateError, Head, MalformedRequestError, RequestParser
-
-if TYPE_CHECKING:
-    from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.back_pressure import MAX_UNREAD, TURN, SlowReaders, Turns, share
+from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange, MessageDelegate
+from tritonnb.endpoints.http.transport.request_parser import (
+    DelegateError,
+    Head,
+    HeadCache,
+    MalformedRequestError,
+    RequestParser,
+)
 
 #: The limits of pending requests: of one connection, before its first response, whose size is not known, and of all
 #: connections of an endpoint together; each may have one.
@@ -53,10 +56,42 @@ _TOO_MANY_CHUNKS = _refusal(
 )
 
 
+class ConnectionServer(Protocol):
+    """What a connection needs of its server, an `HttpServer`.
+
+    Attributes
+    ----------
+    loop : asyncio.AbstractEventLoop
+    connections : set of Http1Connection
+        All open ones.
+    heads : HeadCache
+    turns : Turns
+    slow_readers : SlowReaders
+    max_body_size : int
+        Bytes of a request body that are accepted.
+    written : asyncio.Future
+        Done: for writes that need no wait.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    connections: set[Http1Connection]
+    heads: HeadCache
+    turns: Turns
+    slow_readers: SlowReaders
+    max_body_size: int
+    written: asyncio.Future[None]
+
+    def start_request(self, exchange: Exchange) -> MessageDelegate:
+        """Make the delegate of a new request."""
+
+    def body_protocol(self, connection: Http1Connection) -> asyncio.BufferedProtocol:
+        """Make the protocol that reads a body into the memory that the connection provides."""
+
+
 class Http1Connection:
     """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: ConnectionServer) -> None:
         self.context = Context("")
         self._server = server
         # What each message needs is kept here: `server` is not compiled, so its attributes are slow.
