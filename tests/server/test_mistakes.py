@@ -31,6 +31,11 @@ class Foreign:
         return self.content if dtype is None else self.content.astype(dtype)
 
 
+NO_PARAMETERS = "parameters: expected a dict of str, int, float or bool by name"
+INT64 = "an int from -2**63 to 2**63 - 1"
+NO_UTF8 = "expected text that UTF-8 can express"
+
+
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
@@ -101,7 +106,17 @@ SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at 
         ({"timeout_us": 2**64}, f"timeout_us: expected an int from 0 to 2**64 - 1, got {2**64}"),
         ({"id": 5}, "id: expected a str, got 5"),
         ({"parameters": ["a"]}, "parameters: expected a dict of str, int, float or bool by name, got ['a']"),
-        ({"parameters": {"a": [1]}}, "parameters: expected a dict of str, int, float or bool by name, got {'a': [1]}"),
+        ({"parameters": {"a": [1]}}, f"{NO_PARAMETERS}: parameter 'a': expected a str, int, float or bool, got [1]"),
+        ({"parameters": {"a": 2**64}}, f"{NO_PARAMETERS}: parameter 'a': expected {INT64}, got {2**64}"),
+        ({"parameters": {"a": -(2**63) - 1}}, f"{NO_PARAMETERS}: parameter 'a': expected {INT64}, got {-(2**63) - 1}"),
+        ({"parameters": {"a": None}}, f"{NO_PARAMETERS}: parameter 'a': expected a str, int, float or bool, got None"),
+        ({"parameters": {"a": b"x"}}, f"{NO_PARAMETERS}: parameter 'a': expected a str, int, float or bool, got b'x'"),
+        ({"parameters": {"a": np.uint64(2**63)}}, f"{NO_PARAMETERS}: parameter 'a': expected {INT64}, got {2**63}"),
+        (
+            {"parameters": {"a": "\ud83d"}},
+            f"{NO_PARAMETERS}: parameter 'a': expected text that UTF-8 can express, got '\\ud83d'",
+        ),
+        ({"parameters": {float("nan"): 1}}, f"{NO_PARAMETERS}: name of a parameter: expected a str, got nan (float)"),
     ],
 )
 def test_invalid_request_option_is_refused(server: Server, option: dict[str, Any], words: str) -> None:

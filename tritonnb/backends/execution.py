@@ -6,48 +6,16 @@ import itertools
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.failures import frames_to_notes, location_suffix
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.core.parameters import find_parameter_error, plain_parameter
 from tritonnb.core.texts import encodable, find_text_error, printable, shown
 
 Deliver = Callable[[InferRequest, InferResponse], None]
-
-
-#: The integers that a parameter can have, as in Triton's C interface.
-PARAMETER_INTEGERS = range(-(2**63), 2**63)
-
-
-def find_parameter_error(parameters: Mapping[str, ParameterValue]) -> str:
-    """Return what is wrong with the response parameters of a model, which no endpoint could write; empty if nothing is.
-
-    Examples
-    --------
-    >>> find_parameter_error({"tokens": 2**64})
-    "response parameter 'tokens': expected an int from -2**63 to 2**63 - 1, got 18446744073709551616"
-    """
-    for name, value in parameters.items():
-        problem = find_text_error("name of a response parameter", name)
-        what = f"response parameter {shown(name)}"
-        if isinstance(value, str):
-            problem = problem or find_text_error(what, value)
-        elif not isinstance(value, (bool, int, float)):
-            problem = problem or f"{what}: expected a str, int, float or bool, got {shown(value)}"
-        elif isinstance(value, int) and value not in PARAMETER_INTEGERS:
-            problem = problem or f"{what}: expected an int from -2**63 to 2**63 - 1, got {shown(value)}"
-        if problem:
-            return problem
-    return ""
-
-
-def _plain(value: ParameterValue) -> ParameterValue:
-    """Return a value of a type that every encoder knows, instead of a subclass."""
-    if isinstance(value, str):
-        return encodable(value)
-    return value if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
 
 
 def accepted(request: InferRequest, response: InferResponse) -> InferResponse:
@@ -61,9 +29,9 @@ def accepted(request: InferRequest, response: InferResponse) -> InferResponse:
         return response
     problem = ""
     if response.parameters:
-        problem = find_parameter_error(response.parameters)
+        problem = next(filter(None, [find_parameter_error(*item) for item in response.parameters.items()]), "")
         if not problem:
-            response.parameters = {encodable(name): _plain(value) for name, value in response.parameters.items()}
+            response.parameters = {encodable(name): plain_parameter(v) for name, v in response.parameters.items()}
     for output in response.outputs:
         problem = problem or find_text_error("name of an output", output.name)
         if output.datatype.variable_size and not problem:

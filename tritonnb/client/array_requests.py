@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.conversion import convert
+from tritonnb.core.conversion import check_present, convert
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Tensor, discard_response
 from tritonnb.core.ownership import read_only_view, writeable_copy
+from tritonnb.core.parameters import find_parameter_error, plain_parameter
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.texts import encodable
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 #: The outputs of a request by name.
@@ -32,25 +34,20 @@ def _is_sequence_id(value: object) -> bool:
     return _is_count(value)
 
 
-def _is_parameters(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(item, (str, int, float, bool)) for name, item in value.items()
-    )
-
-
 def _are_names(value: object) -> bool:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return False
     return all(isinstance(element, str) for element in value)
 
 
+_PARAMETERS = "a dict of str, int, float or bool by name"
 _COUNT = "an int from 0 to 2**64 - 1"
 
 #: Options of a request besides its inputs: whether a value is valid, and what is expected.
 REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "id": (lambda value: isinstance(value, str), "a str"),
     "outputs": (lambda value: value is None or _are_names(value), "a list of output names"),
-    "parameters": (lambda value: value is None or _is_parameters(value), "a dict of str, int, float or bool by name"),
+    "parameters": (lambda value: value is None or isinstance(value, Mapping), _PARAMETERS),
     "priority": (_is_count, _COUNT),
     "timeout_us": (_is_count, _COUNT),
     "sequence_id": (_is_sequence_id, f"{_COUNT}, or a str of at most {MAX_CORRELATION_ID_BYTES} bytes"),
@@ -58,6 +55,22 @@ REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "copy": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
 }
+
+
+def _read_parameters(model: str, parameters: Mapping[object, object]) -> dict[str, ParameterValue]:
+    """Return request parameters as every protocol, and the process of an isolated model, can carry them.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If they are not; the message names the parameter.
+    """
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
+    for name, value in plain.items():
+        problem = find_parameter_error(name, value)
+        if problem:
+            raise InvalidArgumentError(f"model '{model}': parameters: expected {_PARAMETERS}: {problem}")
+    return {encodable(str(name)): plain_parameter(value) for name, value in plain.items()}
 
 
 def request_of_call(
@@ -93,6 +106,8 @@ def request_of_call(
             raise InvalidArgumentError(f"model '{spec.name}': {name}: expected {expected}, got {value!r}")
         if isinstance(value, np.generic):
             chosen[name] = value.item()
+    if chosen.get("parameters"):
+        chosen["parameters"] = _read_parameters(spec.name, chosen["parameters"])
     return make_request(spec, version, *inputs, **keywords, **chosen)
 
 
@@ -150,7 +165,7 @@ def make_request(
 
 def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[np.generic]:
     datatype = tensor_spec.datatype
-    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and not datatype.variable_size:
+    if type(value) is np.ndarray and value.dtype == datatype.numpy and not datatype.variable_size:
         return writeable_copy(value) if copy else _read_only(value)
     what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
@@ -159,9 +174,11 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
     is_array = hasattr(value, "__array__")
     is_typed = is_array and not (datatype.bit_pattern or datatype.variable_size)
     try:
+        check_present(value, datatype)
         array = np.asarray(value) if is_typed else convert(value, datatype)
     except Exception as error:  # arrays of other libraries may raise anything
-        what = f"{what}, and" if is_array else f"model '{model}': input '{tensor_spec.name}'"
+        is_ours = not is_array or str(error).startswith("expected ")
+        what = f"model '{model}': input '{tensor_spec.name}'" if is_ours else f"{what}, and"
         raise InvalidArgumentError(f"{what} {error}") from None
     if array.dtype == datatype.numpy:
         return writeable_copy(array) if copy else _read_only(array)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.texts import shown
 
 #: The datatypes, which `tritonnb` exports: ``FP32[3, -1]`` in annotations of functions.
 __all__ = [
@@ -282,15 +283,70 @@ def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
 
 
 def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
-    """Convert strings (to UTF-8), ``bytes``, or any objects (by ``str()``) to an object array of ``bytes``."""
+    """Convert strings (to UTF-8), ``bytes``, numbers and other scalars (by ``str()``) to an object array of ``bytes``.
+
+    Raises
+    ------
+    ValueError
+        For a missing value, such as None, NaN and ``pandas.NA``, whose text would look like one that somebody wrote,
+        and for a container, such as a dict.
+    """
     array = np.asarray(values)
     if array.dtype.kind == "S":
         return array.astype(object)
+    missing = getattr(array.dtype, "na_object", None)  # of `StringDType`
     result = np.empty(array.shape, dtype=object)
     flat = result.reshape(-1)
     for index, value in enumerate(array.reshape(-1)):
-        flat[index] = value if isinstance(value, bytes) else str(value).encode()
+        if isinstance(value, bytes):
+            flat[index] = value
+            continue
+        if not isinstance(value, str) or value is missing:
+            _check_scalar(value, missing, index, array.shape)
+        flat[index] = str(value).encode()
     return flat.reshape(array.shape)
+
+
+def _check_scalar(value: object, missing: object, index: int, shape: tuple[int, ...]) -> None:
+    """Check an element of a BYTES tensor that is no text."""
+    if is_missing(value) or value is missing:
+        got, remedy = f"a missing value ({shown(value)})", ""
+    elif isinstance(value, (list, tuple, dict, set, frozenset, bytearray, memoryview, np.ndarray)) or callable(value):
+        got, remedy = shown(value), ": convert it to str or bytes"
+    else:
+        return
+    raise ValueError(f"expected BYTES values, got {got}{index_text(index, shape)}{remedy}")
+
+
+def index_text(index: int, shape: tuple[int, ...]) -> str:
+    """Return where an element is, as a part of a message; empty for a single value.
+
+    Examples
+    --------
+    >>> index_text(4, (2, 3))
+    ' at index [1,1]'
+    """
+    if not shape:
+        return ""
+    return f" at index [{','.join(map(str, np.unravel_index(index, shape)))}]"
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value stands for a missing one: None, NaN, NaT, ``pandas.NA`` or a masked element.
+
+    Examples
+    --------
+    >>> [is_missing(value) for value in (None, float("nan"), np.datetime64("NaT"), np.ma.masked, "", 0)]
+    [True, True, True, True, False, False]
+    """
+    if value is None or value is np.ma.masked:
+        return True
+    if isinstance(value, (np.ndarray, np.void)):
+        return False
+    try:
+        return bool(value != value)  # no missing value equals itself
+    except Exception:  # nor can `pandas.NA` say whether it does
+        return True
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:

@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
-from tritonnb.backends.python.response import InferenceResponse, find_parameter_error, from_core_response
+from tritonnb.backends.python.response import InferenceResponse, find_unsupported, from_core_response
 from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
@@ -143,7 +143,7 @@ def _find_error(request: InferRequest, inputs: Sequence[Tensor]) -> TritonError 
         names = [tensor.name() for tensor in inputs]
         duplicate = next(name for name in names if names.count(name) > 1)
         return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")
-    return find_parameter_error(request.parameters)
+    return find_unsupported(request.parameters)
 
 
 class _RaisedToModel:

@@ -11,9 +11,7 @@ from tritonnb.backends.python.error import TritonError, TritonModelException, fr
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
-from tritonnb.core.texts import find_text_error, shown
-
-_INTEGERS = range(-(2**63), 2**63)
+from tritonnb.core.parameters import find_parameter_error
 
 
 def check_types(parameters: object) -> None:
@@ -35,20 +33,14 @@ def check_types(parameters: object) -> None:
             raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
 
 
-def find_parameter_error(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
+def find_unsupported(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
     """Return the error if parameters cannot be sent, else None."""
     if not parameters:
         return None
     for name, value in parameters.items():
-        what = f"parameter {shown(name)}"
-        if isinstance(value, int) and value not in _INTEGERS:
-            hint = f"{what}: expected an int from -2**63 to 2**63 - 1, got {shown(value)}"
-            return InternalError("Unsupported value type on parameters", hint=hint)
-        problem = find_text_error("name of a parameter", name)
-        if isinstance(value, str):
-            problem = problem or find_text_error(what, value)
+        problem = find_parameter_error(name, value)
         if problem:
-            return InternalError(f"Unsupported value type on parameters: {problem}")
+            return InternalError("Unsupported value type on parameters", hint=problem)
     return None
 
 
@@ -159,7 +151,7 @@ def to_core_response(response: InferenceResponse, output_names: Sequence[str], f
     """Convert a model's response to the server's, with the outputs that have one of the names."""
     if response._error is not None:
         return InferResponse(error=to_core_error(response._error), final=final)
-    error = find_parameter_error(response._parameters)
+    error = find_unsupported(response._parameters)
     if error is not None:
         return InferResponse(error=error, final=final)
     outputs = [to_core_tensor(tensor) for tensor in response._tensors if tensor._name in output_names]

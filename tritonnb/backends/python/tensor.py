@@ -49,6 +49,10 @@ class Tensor:
     def __init__(self, name: object, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
+        if isinstance(array, np.ma.MaskedArray):
+            if np.ma.is_masked(array):
+                raise TritonModelException("Tensor: expected an array without missing values, got masked elements")
+            array = np.asarray(array)
         if not name:
             raise (
                 TypeError("Tensor: expected name to be str or bytes, got None")
@@ -181,5 +185,10 @@ def to_core_tensor(tensor: Tensor) -> CoreTensor:
     """Convert a model's tensor to the server's."""
     datatype, array = tensor._datatype, tensor._array
     if datatype.variable_size:
-        array = datatypes.as_bytes_array(array)
+        try:
+            array = datatypes.as_bytes_array(array)
+        except UnicodeError:
+            raise
+        except ValueError as error:  # a missing value, or a container
+            raise TritonModelException(f"tensor '{tensor._name}': {error}") from error
     return CoreTensor(tensor._name, datatype, array)
