@@ -75,6 +75,7 @@ def swept(server: tnb.Server) -> Any:
 RESULTS: dict[str, Callable[[tnb.Recording], Any]] = {
     "recording/recording.py": lambda rec: rec,
     "lab/analysis/blame.py": lambda rec: rec.blame(),
+    "lab/analysis/tail_blame.py": lambda rec: rec.blame(percentile=90),
     "lab/analysis/comparison.py": compared,
     "lab/analysis/theory.py": theory,
     "lab/prediction/plan.py": lambda rec: rec.twin().plan(
