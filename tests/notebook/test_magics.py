@@ -61,6 +61,19 @@ def test_magic_starts_reports_and_stops_the_server(shell: InteractiveShell, caps
         shell.run_line_magic("tritonnb", "status")
 
 
+def test_port_of_the_running_server_is_a_usage_error(shell: InteractiveShell, tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "other").mkdir()
+    shell.run_line_magic("tritonnb", f"start {tmp_path / 'first'} --port 0")
+    server = shell.user_ns["server"]
+    with pytest.raises(UsageError, match=r"already in use; .*; %tritonnb stop ends the server that runs there"):
+        shell.run_line_magic("tritonnb", f"start {tmp_path / 'other'} --port {server.port}")
+    with pytest.raises(UsageError, match="is not a directory"):
+        shell.run_line_magic("tritonnb", "start nowhere --port 0")
+    assert server.ready()
+    server.stop()
+
+
 def test_cell_is_applied_as_the_configuration(shell: InteractiveShell, config: str, capsys: Any) -> None:
     cell = config.replace("dynamic_batching { }", "dynamic_batching { max_queue_delay_microseconds: 500 }")
     shell.run_cell_magic("config", "add_sub", cell)

@@ -172,7 +172,7 @@ def test_call_of_a_replaced_server_is_one_sentence(tmp_path: Path) -> None:
         return X
 
     model = first["m"]
-    with tnb.serve(tmp_path / "model_repository", port=0):
+    with tnb.serve(tmp_path / "model_repository", port=first.port):
         words = (
             "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)); use that one "
             "instead"

@@ -44,17 +44,6 @@ def test_stopping_frees_the_port_and_every_thread() -> None:
     assert repr(server) == "<Server: stopped>"
 
 
-def test_serving_the_same_repository_again_replaces_the_server(write_model: Callable[..., Path]) -> None:
-    repository = write_model("m", python_model("x"))
-    first = tnb.serve(repository, port=0)
-    second = tnb.serve(repository, port=0)
-    try:
-        assert repr(first) == "<Server: stopped>"
-        assert second["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
-    finally:
-        second.stop()
-
-
 def test_slowly_loading_model_is_named_while_others_are_served(
     write_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,10 @@ class TritonMagics(Magics):
         options = parser.read(line)
         if options.command == "start":
             repositories = options.repository or [tempfile.mkdtemp(prefix="tritonnb-")]
-            server = serve(repositories, port=options.port)
+            try:
+                server = serve(repositories, port=options.port)
+            except TritonError as error:
+                raise UsageError(f"{error}{self._own_port_hint(options.port)}") from None
             self._shell.push({"server": server})
             display(server)
         elif options.command == "status":
@@ -83,6 +86,12 @@ class TritonMagics(Magics):
         else:
             self._server().stop()
             print("stopped")
+
+    def _own_port_hint(self, port: int | None) -> str:
+        """Return the remedy if the running server of the magics has a port."""
+        server = self._shell.user_ns.get("server")
+        has_it = isinstance(server, Server) and server.alive and server.url and server.port == port
+        return "; %tritonnb stop ends the server that runs there" if has_it else ""
 
     @cell_magic("config")  # type: ignore[arg-type]
     def change_config(self, line: str, cell: str) -> None:
