@@ -47,11 +47,14 @@ class BackendLocation:
         ``module:class``.
     arguments : tuple of str
         Of the class.
+    directory : str
+        The working directory of its own processes; empty for the current one.
     """
 
     name: str
     entry_point: str
     arguments: tuple[str, ...] = ()
+    directory: str = ""
 
     def create(self) -> Backend:
         """Create the backend.

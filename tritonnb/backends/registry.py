@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tritonnb.backends.contract import Backend, ModelContext
@@ -15,6 +16,7 @@ from tritonnb.backends.isolation.backend import IsolatedBackend
 from tritonnb.backends.location import find_backend
 from tritonnb.backends.native.library import unique_path
 from tritonnb.core.forks import fork_safe
+from tritonnb.core.paths import working_directory
 
 
 class BackendRegistry:
@@ -31,6 +33,7 @@ class BackendRegistry:
     def __init__(self, settings_of: Callable[[str], Mapping[str, str]], directory: Path | None = None) -> None:
         self._settings_of = settings_of
         self._directory = directory
+        self._working_directory = working_directory()
         self._backends: dict[tuple[str, str], Backend] = {}
         self._lock = fork_safe(threading.Lock())  # models are loaded on several threads
 
@@ -79,4 +82,5 @@ class BackendRegistry:
         TritonError
             As for `get`, and if the process cannot create the backend.
         """
-        return IsolatedBackend(find_backend(context.config.backend, self._directory, library), context)
+        location = find_backend(context.config.backend, self._directory, library)
+        return IsolatedBackend(replace(location, directory=str(self._working_directory)), context)

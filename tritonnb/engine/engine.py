@@ -394,7 +394,9 @@ class Engine:
             await asyncio.sleep(self.options.repository_poll_secs)
             try:
                 await self.poll()
-            except Exception:  # a repository may be temporarily unavailable
+            except TritonError as error:  # a repository may be temporarily unavailable
+                logger.error("failed to poll the model repositories: %s", error.message)
+            except Exception:
                 logger.exception("polling the model repositories failed")
 
     def _refuse_when_stopping(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.option_types import check_types
+from tritonnb.core.paths import fixed_path
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
@@ -24,7 +25,7 @@ class EngineOptions:
     Attributes
     ----------
     model_repositories : sequence of pathlib.Path
-        ``--model-repository``, which may be repeated.
+        ``--model-repository``, which may be repeated. Paths are absolute from here on.
     model_control_mode : str
         ``"none"`` (all models are loaded at start), ``"explicit"``, or ``"poll"`` (changed models are reloaded).
     repository_poll_secs : float
@@ -122,7 +123,8 @@ class EngineOptions:
         if self.backend_directory is not None:
             if not isinstance(self.backend_directory, (str, Path)):
                 raise InvalidArgumentError(f"backend_directory: expected a path, got {self.backend_directory!r}")
-            object.__setattr__(self, "backend_directory", Path(self.backend_directory))
+            object.__setattr__(self, "backend_directory", fixed_path(self.backend_directory))
+        object.__setattr__(self, "model_repositories", tuple(map(fixed_path, self.model_repositories)))
         for name, kind in (("trace", TraceOptions), ("log", LogSettings)):
             require_options(name, getattr(self, name), kind)
         if isinstance(self.isolate, str):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Unpack, get_type_hints, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
@@ -19,6 +18,7 @@ from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import IndexEntry, ServerMetadata
 from tritonnb.core.named_models import NamedModels
+from tritonnb.core.paths import working_directory
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.engine.load_errors import raised_here
@@ -238,7 +238,7 @@ class Server(NamedModels, BackgroundServer):
         if function is None:
             return functools.partial(self.model, **fields)
         config = function_config(function, fields)
-        source = ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))
+        source = ModelSource(config.name, working_directory(), config, (1,), FunctionBackend(function))
         with raised_here():
             self.run(self.engine.load_source(source))
         return function

@@ -25,6 +25,7 @@ import numpy as np
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.packed_events import Packed, facts_of, members_of, positions, unpack
+from tritonnb.core.paths import working_directory
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_entry import BATCH_SENT, TraceBatch, TraceEntry, TraceTensor
@@ -279,6 +280,8 @@ class TraceFiles:
 
     def __init__(self) -> None:
         self._files: dict[str, _TraceFile] = {}
+        # Clients see the path as it was given, as on Triton; it is that of the start.
+        self._directory = working_directory()
         self._writes: SimpleQueue[tuple[str, str, bool] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None  # only once there is something to write
 
@@ -299,7 +302,7 @@ class TraceFiles:
     def _run(self) -> None:
         while (item := self._writes.get()) is not None:
             path, entries, numbered = item
-            file = self._files.setdefault(path, _TraceFile(Path(path)))
+            file = self._files.setdefault(path, _TraceFile(self._directory / path))
             try:
                 file.write(entries, numbered)
             except (OSError, ValueError) as error:  # ValueError: the path contains a NUL

@@ -37,7 +37,7 @@ class IsolatedBackend(Backend):
     def __init__(self, location: BackendLocation, context: ModelContext) -> None:
         self._location = location
         command = open_command(location, context)
-        self._child: ChildProcess | None = ChildProcess(context.name, context.server)
+        self._child: ChildProcess | None = ChildProcess(context.name, context.server, location.directory)
         self._counts: dict[str, int]
         _, self.supports_batch_tensors, self._counts = self._run(context, command)
 

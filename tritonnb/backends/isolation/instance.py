@@ -115,7 +115,7 @@ class IsolatedInstance(BackendModelInstance):
             If that fails; the process has ended.
         """
         opened = self._take_child()
-        child = opened or ChildProcess(self._spec.name, self._context.server)
+        child = opened or ChildProcess(self._spec.name, self._context.server, self._location.directory)
         try:
             if opened is None:
                 child.start(open_command(self._location, self._context))

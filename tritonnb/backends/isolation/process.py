@@ -61,6 +61,9 @@ class ChildProcess:
     name : str
         Name of the instance, or of the model before there is one.
     server : ServerCalls or None
+    directory : str
+        Its working directory; a model finds the files there that it found at the start, even if the process is started
+        again after the server's process has changed its own.
 
     Attributes
     ----------
@@ -72,7 +75,7 @@ class ChildProcess:
         Whether that was noticed.
     """
 
-    def __init__(self, name: str, server: ServerCalls | None) -> None:
+    def __init__(self, name: str, server: ServerCalls | None, directory: str) -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             work, calls = (_socket_pair(theirs, ours) for _ in range(2))
             alive, keep_alive = _pipe(theirs, ours)
@@ -87,6 +90,7 @@ class ChildProcess:
                 stdout=stdout[1],
                 stderr=stderr[1],
                 start_new_session=True,
+                cwd=directory if os.path.isdir(directory) else None,
             )
             ours.pop_all()
         self.pid = self._process.pid

@@ -184,14 +184,17 @@ class ModelDirectories:
         ConfigError
             If the directory or the configuration is invalid.
         """
-        loaded = load_config(
-            directory,
-            name,
-            override=override,
-            custom_name=self._options.model_config_name or None,
-            auto_complete=self._options.auto_complete_config,
-        )
-        versions = tuple(select_versions(loaded.config, version_directories(directory)))
+        try:
+            loaded = load_config(
+                directory,
+                name,
+                override=override,
+                custom_name=self._options.model_config_name or None,
+                auto_complete=self._options.auto_complete_config,
+            )
+            versions = tuple(select_versions(loaded.config, version_directories(directory)))
+        except OSError as error:  # such as a directory that was deleted
+            raise ConfigError(name, f"failed to open directory {directory}: {error.strerror}") from None
         return ModelSource(
             name,
             directory,

@@ -16,6 +16,7 @@ from tritonnb.client.v2_client import V2Client
 from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
+from tritonnb.core.paths import fixed_path
 from tritonnb.lab.traces.from_trace import recording_of
 from tritonnb.lab.traces.otlp_receiver import OtlpReceiver
 from tritonnb.lab.traces.replicas import configs_with_steps, record_replicas
@@ -270,7 +271,7 @@ def trace_reader(
             f"record: {server.url} has no trace file: start it with --trace-config triton,file=PATH, or with "
             "--trace-config mode=opentelemetry"
         )
-    path = Path(trace_file or written)
+    path = fixed_path(trace_file or written)  # the block may change the working directory
     if not path.parent.is_dir() or not os.access(path.parent, os.R_OK):
         raise InvalidArgumentError(
             f"record: the directory of the server's trace file '{written}' cannot be read at "

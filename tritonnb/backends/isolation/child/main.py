@@ -122,7 +122,7 @@ class Child:
         if memory_bytes is not None:
             # Allocations beyond it raise MemoryError.
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        name, entry_point, arguments = location
+        name, entry_point, arguments, _ = location
         self._backend = BackendLocation(name, entry_point, tuple(arguments)).create()
         self._backend.initialize(settings)
         counts = {kind: self._backend.default_instance_count(kind) for kind in KINDS}
