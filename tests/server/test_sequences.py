@@ -221,6 +221,45 @@ def test_iterative_sequence_runs_until_the_model_releases_it(write_model: Callab
         assert server["m"](X=[[1.0]])["Y"].item() == 1
 
 
+STRATEGIES = [
+    "",
+    "direct { }",
+    "direct { max_queue_delay_microseconds: 2000 minimum_slot_utilization: 1 }",
+    "oldest { }",
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_end_flag_does_not_end_an_iterative_request(write_model: Callable[..., Path], strategy: str) -> None:
+    """Triton does not answer a request with START and END that is released to be executed again."""
+    batching = f"sequence_batching {{ iterative_sequence: true {strategy} }}"
+    with Server(write_model("m", ITERATIVE, batching), port=0) as server:
+        model = server["m"]
+        for number in range(3):  # the ID can be used again
+            steps = 4 + number * 4  # the model counts on
+            answer = model(X=[[float(steps)]], sequence_id=7, sequence_start=True, sequence_end=True)
+            assert answer["Y"].item() == steps
+        assert model.served.open_sequences == 0
+        assert model.served.live_sequences() == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_end_on_a_later_request_does_not_end_the_iterative_one_before_it(
+    write_model: Callable[..., Path], strategy: str
+) -> None:
+    batching = f"sequence_batching {{ iterative_sequence: true {strategy} }}"
+
+    async def ask_both(server: Server) -> list[float]:
+        first = server["m"].infer_async(X=[[50.0]], sequence_id=8, sequence_start=True)
+        second = server["m"].infer_async(X=[[60.0]], sequence_id=8, sequence_end=True)
+        return [answer["Y"].item() for answer in await asyncio.gather(first, second)]
+
+    with Server(write_model("m", ITERATIVE, batching), port=0) as server:
+        first, second = asyncio.run(ask_both(server))
+        assert (first >= 50, second >= 60) == (True, True)
+        assert server["m"].served.open_sequences == 0
+
+
 BOTH = """
 import triton_python_backend_utils as pb_utils
 

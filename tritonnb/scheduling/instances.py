@@ -115,7 +115,8 @@ class RateLimiter:
     A batch with an instance is *staged*. Staged batches are ordered by the number of executions of their instance,
     times the priority of the instance group: a group with priority 2 is executed half as often as one with priority 1.
     Only the first is considered: it is executed if all resources that its instance needs are available; otherwise
-    nothing is executed until an execution ends and releases its resources.
+    nothing is executed until an execution ends and releases its resources. One exception: while an execution waits
+    for another model, later batches are considered, since the execution may end only after one of them.
 
     Implements ``rate_limiter`` of ``ModelInstanceGroup`` with ``--rate-limit=execution_count``. Pure like every
     scheduler: batches and instances are opaque values here.
@@ -125,6 +126,11 @@ class RateLimiter:
     limits : sequence of Resource
         Available resources (``--rate-limit-resource``). A resource without a device is available on the server and on
         every device. Without any, each resource suffices for the most demanding instance.
+
+    Attributes
+    ----------
+    waiting : int
+        The number of calls to other models that executions wait for.
     """
 
     def __init__(self, limits: Sequence[Resource] = ()) -> None:
@@ -133,6 +139,7 @@ class RateLimiter:
         self._staged: list[tuple[int, int, InstanceKey, Any]] = []
         self._numbers = itertools.count()
         self._in_use: Counter[Pool] = Counter()
+        self.waiting = 0
 
     def add(self, instance: InstanceKey, needs: Sequence[Resource], priority: int) -> None:
         """Register an instance.
@@ -176,16 +183,27 @@ class RateLimiter:
 
     def grant(self) -> list[Any]:
         """Return the batches to execute now; called after all that was staged or released at one time."""
-        granted = []
+        granted, blocked = [], []
         while self._staged:
-            _, _, instance, batch = self._staged[0]
-            needs = self._instances[instance].needs
-            if any(self._in_use[pool] + count > self._limit(pool) for pool, count in needs.items()):
+            staged = heapq.heappop(self._staged)
+            needs = self._instances[staged[2]].needs
+            if all(self._in_use[pool] + count <= self._limit(pool) for pool, count in needs.items()):
+                self._in_use.update(needs)
+                granted.append(staged[3])
+                continue
+            blocked.append(staged)
+            if not self.waiting:
                 break
-            heapq.heappop(self._staged)
-            self._in_use.update(needs)
-            granted.append(batch)
+        for staged in blocked:
+            heapq.heappush(self._staged, staged)
         return granted
+
+    def lacking(self, needs: Sequence[Resource], held: Iterable[Resource]) -> set[str]:
+        """Return the names of the needed resources that do not suffice while others are held."""
+        taken: Counter[Pool] = Counter()
+        for resource in [*needs, *held]:
+            taken[resource.pool] += resource.count
+        return {resource.name for resource in needs if taken[resource.pool] > self._limit(resource.pool)}
 
     def resource_map(self) -> str:
         """Return the limit of each resource that an instance needs, by device, as Triton's verbose log has it."""

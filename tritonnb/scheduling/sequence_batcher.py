@@ -60,7 +60,7 @@ class SequenceBatcher:
     def __init__(self, settings: SequenceBatcherSettings, instance_count: int) -> None:
         self.next_wake_ns: int | None = None
         self.settings = settings
-        self.table = SlotTable(settings.max_sequence_idle_ns)
+        self.table = SlotTable(settings.max_sequence_idle_ns, settings.iterative)
         self._strategies: dict[int, DirectStrategy | OldestStrategy] = {}
         self._active_ids: set[int] = set()
         #: The sequence of every waiting request; with `needs_release_events`, of every request that is not released.
@@ -127,8 +127,9 @@ class SequenceBatcher:
         sequence = self._sequence_of.pop(request, None)
         if sequence is not None and sequence.slot is not None:
             strategy = self._strategies[sequence.slot.instance]
+            has_more = bool(sequence.waiting)  # requests with the same correlation ID, which may be executed again
             strategy.completed(sequence.slot, now, decisions)
-            if self.settings.iterative:
+            if self.settings.iterative and not has_more:
                 self._close(sequence, now, decisions)
         return self._finalize(now, decisions)
 

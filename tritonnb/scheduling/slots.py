@@ -146,8 +146,10 @@ class SlotTable:
         Instances whose slots get no new sequences.
     """
 
-    def __init__(self, max_sequence_idle_ns: int) -> None:
+    def __init__(self, max_sequence_idle_ns: int, iterative: bool = False) -> None:
         self.max_sequence_idle_ns = max_sequence_idle_ns
+        # The final response ends the sequence of an iterative model. END must not: its request may be executed again.
+        self._end_flag = 0 if iterative else SEQUENCE_END
         self.known: dict[int | str, SlotSequence] = {}
         self.backlog: OrderedDict[SlotSequence, None] = OrderedDict()
         self.idle: Deadlines[SlotSequence] = Deadlines()
@@ -193,7 +195,7 @@ class SlotTable:
             if sequence.expires_ns is None or expires < sequence.expires_ns:
                 sequence.expires_ns = expires
                 self.expiring.set(sequence, expires)
-        if request.flags & SEQUENCE_END:
+        if request.flags & self._end_flag:
             self.forget(sequence)
 
     def forget(self, sequence: SlotSequence) -> None:
@@ -221,7 +223,7 @@ class SlotTable:
         """Remove and return the head; after the last request of a sequence the slot is released."""
         assert slot.sequence is not None
         request = slot.sequence.waiting.popleft()
-        if request.flags & SEQUENCE_END:
+        if request.flags & self._end_flag:
             self.release(slot, now, decisions)
         return request
 

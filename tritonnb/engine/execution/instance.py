@@ -20,6 +20,7 @@ from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, 
 from tritonnb.backends.execution import Execution, FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError, strip_traceback
 from tritonnb.engine.execution.loop import run_in_thread, settle
+from tritonnb.scheduling.instances import RateLimiter
 
 if TYPE_CHECKING:
     from tritonnb.engine.models.served_model import ServedModel
@@ -75,6 +76,8 @@ class Instance:
         Whether it was lost during its last execution and is not idle before it has recovered; maintained likewise.
     pending_loss : InternalError or None
         The error of the requests in its slots, which end when the batch that it has been assigned has failed.
+    limiter : RateLimiter or None
+        The rate limiter that starts its batches; set when the instance has been created.
     waits_for : list of ServedModel
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
@@ -94,6 +97,7 @@ class Instance:
         self.busy = False
         self.awaits_recovery = False
         self.pending_loss: InternalError | None = None
+        self.limiter: RateLimiter | None = None
         self.waits_for: list[ServedModel] = []
         self._loop = loop
         self._driver = driver

@@ -1,7 +1,8 @@
 """Calls from models to the server that runs them: inference, loading and unloading of other models, metrics.
 
 An instance that waits for another model does nothing else, so models that call each other in a cycle could
-wait forever. The call that would complete such a cycle fails.
+wait forever. So does a model that needs a resource of the rate limiter that its callers hold. The call that would
+complete such a cycle fails.
 """
 
 from __future__ import annotations
@@ -127,38 +128,88 @@ def register_wait(request: InferRequest, served: ServedModel, caller: Instance |
     Raises
     ------
     UnavailableError
-        If no response is possible, because all instances of that model wait for the caller.
+        If no response is possible, because all instances of that model wait for the caller, or need resources that
+        instances hold that wait for them.
     """
     if caller is None:
         return
-    waits_for = caller.waits_for
-    waits_for.append(served)
-    if _would_deadlock(served, set()):
-        waits_for.remove(served)
+    _begin_wait(caller, served)
+    stuck = _stuck_instances()
+    if caller in stuck:
+        lacking = _lacking_resources(served, stuck)
+        _end_wait(caller, served)
+        if lacking:
+            names = " and ".join(map(repr, sorted(lacking)))
+            raise UnavailableError(
+                f"model '{served.name}' cannot be executed: instances that wait for its response hold the resource "
+                f"{names} that it needs: increase --rate-limit-resource, or let only the called models need it"
+            )
         raise UnavailableError(
             f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
             "through other models, needs more instances than calls in progress"
         )
 
+    instance = caller
+
     def stop_waiting(request: InferRequest, response: InferResponse) -> None:
         if response.final:
-            waits_for.remove(served)
+            _end_wait(instance, served)
 
     request.observe_responses(stop_waiting)
 
 
-def _would_deadlock(served: ServedModel, seen: set[ServedModel]) -> bool:
-    """Return whether every instance of a model waits for models for which the same is true.
+#: The instances of all servers of the process that wait for a response.
+_waiting: set[Instance] = set()
 
-    A cycle can include several servers with their own event loops, so the lists are copied first.
+
+def _begin_wait(caller: Instance, served: ServedModel) -> None:
+    caller.waits_for.append(served)
+    _waiting.add(caller)
+    if caller.limiter is not None:
+        caller.limiter.waiting += 1
+
+
+def _end_wait(caller: Instance, served: ServedModel) -> None:
+    caller.waits_for.remove(served)
+    if not caller.waits_for:
+        _waiting.discard(caller)
+    if caller.limiter is not None:
+        caller.limiter.waiting -= 1
+
+
+def _stuck_instances() -> set[Instance]:
+    """Return the instances that wait for responses that cannot come.
+
+    First all that wait count as stuck. Then each is freed if the models that it waits for can respond without those
+    that are stuck, until none is freed. Several servers with their own event loops may take part, so what they change
+    is copied first.
     """
-    if served in seen:
-        return True
-    seen = {*seen, served}
-    driver = served.driver
-    if isinstance(driver, EnsembleDriver):
-        return any(_would_deadlock(model, seen) for model in driver.needed_models())
+    stuck = set(_waiting)
+    while freed := {caller for caller in stuck if all(_can_respond(model, stuck) for model in list(caller.waits_for))}:
+        stuck -= freed
+    return stuck
+
+
+def _can_respond(served: ServedModel, stuck: set[Instance]) -> bool:
+    """Return whether an instance of the model, and of each model of an ensemble, can be executed."""
+    if isinstance(served.driver, EnsembleDriver):
+        return all(_can_respond(model, stuck) for model in served.driver.needed_models())
     active = [instance for instance in served.instances if not instance.spec.passive]
-    return bool(active) and all(
-        any(_would_deadlock(awaited, seen) for awaited in list(instance.waits_for)) for instance in active
-    )
+    free = [instance for instance in active if instance not in stuck]
+    return not active or any(not _lacks(instance, stuck) for instance in free)
+
+
+def _lacking_resources(served: ServedModel, stuck: set[Instance]) -> set[str]:
+    """Return the names of the resources because of which a model, or one of an ensemble's models, cannot respond."""
+    if isinstance(served.driver, EnsembleDriver):
+        return set().union(*(_lacking_resources(model, stuck) for model in served.driver.needed_models()))
+    return set().union(*(_lacks(instance, stuck) for instance in served.instances if instance not in stuck))
+
+
+def _lacks(instance: Instance, stuck: set[Instance]) -> set[str]:
+    """Return the names of the resources that an instance needs, and that stuck executions hold."""
+    if instance.limiter is None:
+        return set()
+    holders = [other for other in stuck if other.busy and other.limiter is instance.limiter]
+    held = [resource for holder in holders for resource in holder.spec.resources]
+    return instance.limiter.lacking(instance.spec.resources, held)

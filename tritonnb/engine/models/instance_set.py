@@ -149,6 +149,7 @@ class InstanceSet:
         backend_instance = await threads.run(functools.partial(self._backend_model.create_instance, spec))
         loop = asyncio.get_running_loop()
         instance = Instance(spec, backend_instance, loop, self._driver, self._executes_inline)
+        instance.limiter = self._limiter
         self._new.append(instance)
         try:
             with triton_errors():
