@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from tritonnb.core.errors import (
@@ -19,6 +20,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import find_batch_strategy, find_library
 from tritonnb.model_config.load import ConfigError, finalize_config, load_config
 from tritonnb.model_config.normalize import with_instance_groups
+from tritonnb.model_config.validate import check_scheduling
 
 TENSORS = """
 input { name: "X" data_type: TYPE_FP32 dims: 4 }
@@ -275,3 +277,39 @@ def test_incomplete_metric_control_is_refused(tmp_path: Path, control: str, mess
     (tmp_path / "m" / "config.pbtxt").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_config(tmp_path / "m", "m")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("instance_group { count: 2147483647 }", "expected at most 4096 instances, got 2147483647, for m"),
+        (
+            "instance_group { count: 4000 } instance_group { count: 97 }",
+            "expected at most 4096 instances, got 4097,",
+        ),
+        (
+            "instance_group { kind: KIND_GPU count: 2049 gpus: [ 0, 1 ] }",
+            "expected at most 4096 instances, got 4098,",
+        ),
+        (
+            "max_batch_size: 2147483647 sequence_batching { }",
+            r"expected at most 262144 batch slots .*got 2147483647,",
+        ),
+        (
+            "max_batch_size: 4 sequence_batching { oldest { max_candidate_sequences: 2147483647 } }",
+            r"expected at most 262144 batch slots .*got 2147483647, for m",
+        ),
+        (
+            "max_batch_size: 1024 instance_group { count: 257 } sequence_batching { }",
+            r"expected at most 262144 batch slots .*got 263168, for m",
+        ),
+    ],
+)
+def test_numbers_of_objects_that_exhaust_a_machine_are_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        check_scheduling(text_format.Parse(f'name: "m" {text}', pb.ModelConfig()))
+
+
+@pytest.mark.parametrize("text", ["max_batch_size: 2147483647 dynamic_batching { }", "instance_group { count: 4096 }"])
+def test_large_numbers_are_accepted(text: str) -> None:
+    check_scheduling(text_format.Parse(f'name: "m" {text}', pb.ModelConfig()))

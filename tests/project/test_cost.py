@@ -40,6 +40,19 @@ GROWING = {
         Growing(b"\0\0\0" + _DEEP + b'"', b'\\"'),
         Growing(b"\0\0\0" + _SHAPE.replace(b'"A"', b'"X"'), _MAX_INT64, _DATA),
     ),
+    "trace": (
+        Growing(b'[{"id":1,"model_name":', b'"m"},{"id":1,"timestamps":[{', b'"name":"REQUEST_START"}]}]'),
+        Growing(b"[", b'{"id":'),
+        Growing(b"[", b'{"id":"'),
+        Growing(b"[", b'{"id":1,"a":"\\"'),
+        Growing(b"[", b'{"id":1},', b'{"id":'),
+    ),
+    "recording": (Growing(b'{"format": "tritonnb recording", "models": {"', b"[", b'": ""}}'),),
+    "repository": (
+        Growing(b"m\n", b"a/"),
+        Growing(b"m\n", b"../"),
+        Growing(b'm\n{"parameters":{', b'"file:1/a":"",', b'"file:1/b":""}}'),
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, Event, RequestCancelled
 from tritonnb.recording.files import event_of
 
@@ -124,3 +125,15 @@ def test_numbers_have_64_bits() -> None:
     for number in (2**64, -(2**63) - 1):
         with pytest.raises(ValueError, match="time_ns has a value of the wrong type"):
             event_of({**arrived, "time_ns": number})
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63, 2**64 - 1, -(2**63)])
+@pytest.mark.parametrize("field", ["time_ns", "size", "serial"])
+def test_numbers_beyond_62_bits_are_refused(tmp_path: Path, field: str, number: int) -> None:
+    """Sums and differences of them would not be integers of 64 bits."""
+    path = tmp_path / "recording"
+    tnb.simulate("max_batch_size: 4", [(0, 1)], tnb.fixed(10)).save(path)
+    head, arrived, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([head, json.dumps(json.loads(arrived) | {field: number}), *rest]))
+    with pytest.raises(InvalidArgumentError, match=f"line 2: expected an event: {field} has a value of the wrong"):
+        tnb.Recording.load(path)

@@ -9,6 +9,7 @@ import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestRefused
 from tritonnb.core.packed_events import pack, unpack
+from tritonnb.recording.instance_names import natural_sort_key
 from tritonnb.recording.recording import Recording
 
 MS = 1_000_000
@@ -122,3 +123,10 @@ def test_event_is_unchanged_after_packing_and_unpacking(event: Event) -> None:
 
 def test_empty_recording_has_a_message_instead_of_a_table() -> None:
     assert tnb.Recording()._repr_html_() == "<p><b>Nothing was executed.</b></p>"
+
+
+def test_numbers_in_names_are_sorted_whatever_their_length() -> None:
+    names = ["m_0_10", "m_0_9", "m_0_²", f"m_0_{'9' * 5000}", f"m_0_{'8' * 5000}", "m_0_010", "m"]
+    ordered = sorted(names, key=natural_sort_key)
+    assert ordered[:3] == ["m", "m_0_9", "m_0_10"]
+    assert ordered.index(f"m_0_{'8' * 5000}") < ordered.index(f"m_0_{'9' * 5000}")

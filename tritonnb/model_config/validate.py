@@ -20,6 +20,8 @@ from tritonnb.model_config.ensemble import check_ensemble_scheduling
 Control = pb.ModelSequenceBatching.Control
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 _FLAG_KINDS = ("CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END", "CONTROL_SEQUENCE_READY")
+#: The limits of instances of a model, each of which has a thread, and of their batch slots.
+_MAX_INSTANCES, _MAX_SLOTS = 4096, 1 << 18
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _ALTERNATIVES = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
 
@@ -54,10 +56,30 @@ def check_scheduling(config: pb.ModelConfig) -> None:
     """
     if config.max_batch_size < 0:
         raise _error(config, "'max_batch_size' must be non-negative value")
+    _check_extent(config)
     if config.HasField("dynamic_batching"):
         _check_dynamic_batching(config)
     if config.HasField("sequence_batching"):
         _check_sequence_batching(config)
+
+
+def _check_extent(config: pb.ModelConfig) -> None:
+    """Refuse numbers of which the server would make as many objects; a client may send them in a load request.
+
+    On Triton they exhaust the machine.
+    """
+    instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+    if instances > _MAX_INSTANCES:
+        raise _error(config, f"instance_group expected at most {_MAX_INSTANCES} instances, got {instances},")
+    if not config.HasField("sequence_batching"):
+        return
+    slots = config.sequence_batching.oldest.max_candidate_sequences or config.max_batch_size
+    if slots * max(1, instances) > _MAX_SLOTS:
+        raise _error(
+            config,
+            f"sequence_batching expected at most {_MAX_SLOTS} batch slots (max_candidate_sequences of the oldest "
+            f"strategy or max_batch_size, times the instances), got {slots * max(1, instances)},",
+        )
 
 
 def _error(config: pb.ModelConfig, complaint: str) -> InvalidArgumentError:

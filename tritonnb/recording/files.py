@@ -141,7 +141,7 @@ def _check_facts(reason: Reason) -> None:
 def _checked(field: str, annotation: Any, value: Any) -> Any:
     """Return the value of a field, with tuples for lists."""
     value = _tuple(value)
-    if not _CHECKS[annotation](value):
+    if not _CHECKS[annotation](value) or (annotation == "int" and field not in _UNSIGNED and not _is_number(value)):
         raise ValueError(f"{field} has a value of the wrong type: {value!r:.80}")
     return value
 
@@ -157,6 +157,11 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 
+def _is_number(value: object) -> bool:
+    """Return whether it is an integer whose differences and sums are integers of 64 bits, as times and sizes are."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**62) <= value < 2**62
+
+
 def _is_serial(value: object) -> bool:
     """Return whether it is the serial of a request; None is a null request."""
     return value is None or _is_integer(value)
@@ -165,7 +170,7 @@ def _is_serial(value: object) -> bool:
 def _is_request(value: object) -> bool:
     if not isinstance(value, tuple) or len(value) != 5:
         return False
-    return all(map(_is_integer, value[:4])) and isinstance(value[4], str)
+    return all(map(_is_number, value[:4])) and isinstance(value[4], str)
 
 
 def _is_fact(value: object) -> bool:
@@ -176,6 +181,8 @@ def _is_tuple(value: object, is_item: Callable[[object], bool]) -> bool:
     return isinstance(value, tuple) and all(map(is_item, value))
 
 
+#: Integers that may have 64 bits: hashes, and what a client sends.
+_UNSIGNED = {"shape_key", "timeout_us", "priority"}
 #: Whether a value has the type of a field, by its annotation in `tritonnb.core.events`.
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "int": _is_integer,

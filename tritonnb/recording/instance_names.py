@@ -41,4 +41,7 @@ def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
 
 def natural_sort_key(name: str) -> list[object]:
     """Sort key that puts instance 10 after instance 9."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    # Numbers are compared by their length and digits: a stranger's name may have more digits than `int` reads.
+    parts: list[object] = [*re.split(r"0*([0-9]+)", name)]
+    parts[1::2] = [(len(digits), digits) for digits in map(str, parts[1::2])]
+    return parts

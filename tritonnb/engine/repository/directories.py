@@ -6,6 +6,7 @@ Everything here reads files, so it is called on other threads than that of the e
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import os
 import shutil
@@ -27,6 +28,9 @@ from tritonnb.model_config.model_files import select_versions, version_directori
 
 #: A file's path in the model's directory, its modification time in ns, and its size.
 Fingerprint = frozenset[tuple[str, int, int]]
+
+#: Linux's limit of the length of a path.
+_LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +167,13 @@ class ModelDirectories:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
             target = f"{directory}/{path.lstrip('/')}"  # a trailing slash is kept
             try:
+                if len(target) > _LONGEST_PATH:  # `makedirs` copies it for each of its directories
+                    raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 with open(target, "wb") as file:
                     file.write(content)
-            except (OSError, ValueError) as error:  # such as an invalid name, or a file with the name of a directory
+            except (OSError, ValueError, RecursionError) as error:
+                # Such as an invalid name, a file with the name of a directory, or a path of thousands of directories.
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 cause = f"failed to open binary file for write {target}: {reason}"
                 raise ConfigError(name, cause) from None

@@ -111,7 +111,13 @@ def _is_stamp(stamp: object) -> bool:
 def _is_tensor(tensor: object) -> bool:
     if not (isinstance(tensor, dict) and isinstance(tensor.get("name"), str) and isinstance(tensor.get("shape"), str)):
         return False
-    return all(is_time(_number(dim)) for dim in tensor["shape"].split(",") if dim)
+    return all(map(_is_dim, filter(None, tensor["shape"].split(","))))
+
+
+def _is_dim(text: str) -> bool:
+    """Return whether it is a dimension with which a batch has a size of 32 bits, as on Triton."""
+    dim = _number(text)
+    return isinstance(dim, int) and 0 <= dim < 2**31
 
 
 def _number(value: object) -> object:
@@ -128,12 +134,13 @@ def _salvage(text: str) -> tuple[list[TraceEntry], str]:
     entries: list[TraceEntry] = []
     unreadable, at = 0, text.find(_BEGINNING, begin)
     while at >= 0:
+        # An entry ends where the next one begins. The error for a part of a text would take as long as the text is.
+        end = text.find(_BEGINNING, at + 1)
         try:
-            entry, end = decoder.raw_decode(text, at)
-            entries.append(entry)
+            entries.append(decoder.raw_decode(text[at : end if end >= 0 else None])[0])
         except (ValueError, RecursionError):  # cut off here, or a string tensor that Triton writes without escapes
-            unreadable, end = unreadable + 1, at + 1
-        at = text.find(_BEGINNING, end)
+            unreadable += 1
+        at = end
     if not entries:
         raise InvalidArgumentError("expected a list of objects with an 'id'")
     is_closed = text.rstrip().endswith("]")

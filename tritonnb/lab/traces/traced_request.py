@@ -12,8 +12,11 @@ from tritonnb.scheduling.reasons import explain
 
 
 def is_time(value: object) -> bool:
-    """Return whether a value is an integer that fits into 63 bits, as times, identifiers and versions do."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    """Return whether a value is an integer that fits into 62 bits, as times, identifiers and versions do.
+
+    Differences of two of them fit into the 64 bits of a recording's numbers.
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
 
 
 @dataclass(frozen=True, slots=True)
