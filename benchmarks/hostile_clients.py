@@ -15,10 +15,12 @@ import struct
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from tritonclient.grpc import service_pb2 as pb
 
 from benchmarks.servers import ROOT, ports_and_process
 
@@ -202,12 +204,141 @@ async def descriptors(target: Target) -> None:
     await target.send(target.http, _HEAD + request)
 
 
+async def escapes(target: Target) -> None:
+    """20 deep documents of 40 KB that end in an unfinished string of escaped quotes."""
+    body = b"[" * 300 + b'"' + b'\\"' * 20_000
+    await _post(target, [body] * 20)
+
+
+async def shapes(target: Target) -> None:
+    """20 shapes of 60,000 large integers, 1.2 MB each."""
+    shape = b",".join([b"9223372036854775807"] * 60_000)
+    body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[%s],"data":[1]}]}' % shape
+    await _post(target, [body] * 20)
+
+
+async def documents(target: Target) -> None:
+    """Bodies of 8 MB: numbers, strings, empty arrays, and inputs."""
+    numbers = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,4000000],"data":[%s]}]}'
+    entry = b'{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[1]},'
+    bodies = (
+        numbers % b",".join([b"1"] * 4_000_000),
+        numbers % b",".join([b'""'] * 2_600_000),
+        numbers % b",".join([b"[]"] * 2_600_000),
+        b'{"inputs":[%s{}]}' % (entry * 130_000),
+    )
+    await _post(target, bodies)
+
+
+async def _post(target: Target, bodies: Iterable[bytes]) -> None:
+    for body in bodies:
+        head = _HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        await target.send(target.http, head, body)
+
+
+async def _never_read(target: Target, port: int, connections: int, data: bytes, seconds: float) -> None:
+    """Open connections, send data for a while without reading, and close them."""
+
+    async def send() -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(data)
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(seconds):
+                await writer.drain()
+                await asyncio.sleep(seconds)
+        target.outcomes["closed by the server" if writer.is_closing() else "open"] += 1
+        writer.transport.abort()
+
+    await asyncio.gather(*(send() for _ in range(connections)))
+
+
+async def pipelines(target: Target) -> None:
+    """40 connections that pipeline 2.6 MB of requests for metadata and never read, for 20 s."""
+    request = b"GET /v2/models/identity_fp32 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    await _never_read(target, target.http, 40, request * (2_600_000 // len(request)), 20)
+
+
+async def large_pipelines(target: Target) -> None:
+    """20 connections that pipeline 10 requests with responses of 10 MB and never read, for 20 s."""
+    size = 10 << 20
+    header = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,%d],"parameters":{"binary_data_size":%d}}]'
+    header = header % (size // 4, size) + b',"parameters":{"binary_data_output":true}}'
+    head = b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(header), len(header) + size)
+    await _never_read(target, target.http, 20, (_HEAD + head + header + bytes(size)) * 10, 20)
+
+
+def _message() -> bytes:
+    request = pb.ModelInferRequest(model_name="identity_fp32")
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 2])
+    request.raw_input_contents.append(bytes(8))
+    body: bytes = request.SerializeToString()
+    return struct.pack(">BI", 0, len(body)) + body
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _grpc_head(rpc: str) -> bytes:
+    """Encode the headers of a call without a table."""
+    fields = (b":path", b"/inference.GRPCInferenceService/" + rpc.encode()), (b"content-type", b"application/grpc")
+    block = b"\x83\x86"
+    for name, value in fields:
+        block += b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+    return block
+
+
+async def calls(target: Target) -> None:
+    """270,000 gRPC calls on one connection of a client that does not read, for 30 s."""
+    block, message = _grpc_head("ModelInfer"), _message()
+    frames = bytearray(_PREFACE)
+    for number in range(270_000):
+        stream = 2 * number + 1
+        frames += _frame(1, 4, stream, block) + _frame(0, 1, stream, message)
+        if number % 10_000 == 0:
+            await asyncio.sleep(0)  # so that the probe goes on
+    await _never_read(target, target.grpc, 1, bytes(frames), 30)
+
+
+async def stream(target: Target) -> None:
+    """270,000 requests on one gRPC stream of a client that does not read, for 30 s."""
+    part = _message() * 100
+    data = _PREFACE + _frame(1, 4, 1, _grpc_head("ModelStreamInfer")) + _frame(0, 0, 1, part) * 2700
+    await _never_read(target, target.grpc, 1, data, 30)
+
+
+async def grpc_bombs(target: Target) -> None:
+    """20 gRPC messages that decompress to 1 GiB."""
+    bomb = await asyncio.to_thread(gzip.compress, bytes(2**30), 9)
+    body = struct.pack(">BI", 1, len(bomb)) + bomb
+    block = _grpc_head("ModelInfer") + b"\x00\x0dgrpc-encoding\x04gzip"
+    parts = [body[at : at + 16_384] for at in range(0, len(body), 16_384)]
+    data = _frame(1, 4, 1, block) + b"".join(_frame(0, 0, 1, part) for part in parts) + _frame(0, 1, 1, b"")
+    await asyncio.gather(*(_never_read(target, target.grpc, 1, _PREFACE + data, 5) for _ in range(20)))
+
+
+async def counts(target: Target) -> None:
+    """Load requests with an instance count, a batch size and a number of sequences of 2^31 - 1."""
+    large = 2**31 - 1
+    edits: tuple[dict[str, object], ...] = (
+        {"instance_group": [{"count": large}]},
+        {"max_batch_size": large, "sequence_batching": {}},
+        {"sequence_batching": {"oldest": {"max_candidate_sequences": large}}},
+    )
+    for edit in edits:
+        body = json.dumps({"parameters": {"config": json.dumps({"backend": "python", **edit})}}).encode()
+        head = b"POST /v2/repository/models/identity_fp32/load HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        await target.send(target.http, head + b"Content-Length: %d\r\n\r\n" % len(body), body)
+
+
 Attack = Callable[[Target], Awaitable[None]]
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         *(idle, slow_heads, slow_prefaces, head_floods, huge_lengths, announced, bombs, resets, pings),
-        *(continuations, settings, descriptors),
+        *(continuations, settings, descriptors, escapes, shapes, documents, pipelines, large_pipelines),
+        *(calls, stream, grpc_bombs, counts),
     )
 }
 
@@ -223,7 +354,7 @@ async def _attack(target: Target, attack: Attack) -> None:
 
 
 def _run(attack: Attack, repository: str) -> None:
-    with ports_and_process(repository) as (http, grpc, process):
+    with ports_and_process(repository, "--model-control-mode=explicit", "--load-model=*") as (http, grpc, process):
         target = Target(http, grpc, process)
         begin = time.monotonic()
         asyncio.run(_attack(target, attack))
