@@ -335,3 +335,58 @@ def test_callers_are_answered(answered_twice: list[str], monkeypatch: pytest.Mon
     monkeypatch.setattr(logging.getLogger("tritonnb"), "propagate", False)
     run_state_machine_as_test(Callers, settings=settings(max_examples=30, stateful_step_count=15))
     answered_twice[:] = [text for text in answered_twice if "no response after the final one" in text]
+
+
+CALLER = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            call = pb_utils.InferenceRequest(model_name="m", requested_output_names=["Y"], inputs=request.inputs())
+            answer = call.exec()
+            error = answer.error()
+            responses.append(pb_utils.InferenceResponse(answer.output_tensors(), error))
+        return responses
+"""
+
+
+@pytest.mark.parametrize("mode", ["in_process", "isolated"])
+@pytest.mark.parametrize("ending", ["stop", "cancel", "model fails", "unknown model"])
+def test_caller_of_a_model_that_calls_another_one_is_answered(tmp_path: Path, mode: str, ending: str) -> None:
+    called = "missing" if ending == "unknown model" else "m"
+    (tmp_path / "caller" / "1").mkdir(parents=True)
+    (tmp_path / "caller" / "1" / "model.py").write_text(CALLER.replace('"m"', repr(called)))
+    config = f'backend: "python" max_batch_size: 8 {TENSORS} '
+    process = f'parameters {{ key: "EXECUTION_PROCESS" value {{ string_value: "{mode}" }} }}'
+    (tmp_path / "caller" / "config.pbtxt").write_text(config + process)
+    gate = Gate()
+    server = tnb.Server(tmp_path, port=0, exit_timeout=0.05)
+    server.run(server.engine.load_source(ModelSource("m", Path(), gated_config(), (1,), GatedBackend(gate))))
+    handle, loop = server["caller"], Loop()
+    try:
+        x = np.array([[-1 if ending == "model fails" else 1]], np.int32)
+        thread = Caller(lambda: handle(X=x))
+        task = asyncio.run_coroutine_threadsafe(handle.infer_async(X=x), loop.loop)
+        if called == "m":
+            gate.wait_begun()
+        if ending == "stop":
+            with suppress(ExitTimeoutError):
+                server.stop()
+        elif ending == "cancel":
+            task.cancel()
+            thread.interrupt()
+        gate.open()
+        for outcome in (thread.outcome, task):
+            with pytest.raises(ENDED):
+                outcome.result(30)
+        if ending != "stop":
+            for model in ("caller", "m"):
+                server.run(server.engine.model(model).wait_until_drained())
+            assert [instance.waits_for for instance in server.engine.model("caller").instances] == [[]]
+    finally:
+        gate.open()
+        loop.close()
+        with suppress(ExitTimeoutError):  # the child does not end in that time
+            server.stop()

@@ -10,6 +10,7 @@ import pytest
 from tests.server.bls.conftest import Write
 from tests.server.conftest import python_model
 from tritonnb.core.errors import TritonError
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.server.server import Server
 
 
@@ -83,3 +84,15 @@ def test_refused_load_by_a_model_names_its_instance(
     model = scripted('return pb_utils.is_model_ready("double", 1)')
     with pytest.raises(TritonError, match="TypeError: expected str or bytes, got int"):
         model(0)
+
+
+def test_call_of_a_server_whose_loop_has_ended_fails() -> None:
+    """Such as by a thread of a model that the server did not wait for (`exit_timeout`)."""
+    with Server(port=0) as stopped:
+        calls = stopped.engine._calls
+    with pytest.raises(TritonError, match="the server has been stopped"):
+        calls.is_model_ready("m", 1)
+    calls.cancel(InferRequest("m", {}))
+    answers: list[InferResponse] = []
+    calls.infer(InferRequest("m", {}, lambda request, response: answers.append(response)), decoupled=True)
+    assert [str(answer.error) for answer in answers] == ["the server has been stopped"]

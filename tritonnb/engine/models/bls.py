@@ -8,6 +8,7 @@ complete such a cycle fails.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Mapping
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.engine.execution.instance import Instance, instance_that_waits
+from tritonnb.engine.execution.loop import SIGNAL_CHECK_S, STOPPED
 from tritonnb.engine.models.ensemble_driver import EnsembleDriver
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.submission import Submission
@@ -82,7 +84,20 @@ class ModelCalls:
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         instance_that_waits()
-        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self.loop).result()
+        coroutine = function(*args, **kwargs)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise UnavailableError(STOPPED) from None
+        try:
+            # The loop cancels what it runs when it ends, but it may have ended before it took this call.
+            while not concurrent.futures.wait([future], SIGNAL_CHECK_S).done:
+                if self.loop.is_closed():
+                    raise UnavailableError(STOPPED)
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise UnavailableError(STOPPED) from None
 
     # --- on the event loop --------------------------------------------------------------------
 
