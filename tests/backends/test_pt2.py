@@ -379,3 +379,20 @@ def test_archives_of_other_exporters_have_their_containers(tmp_path: Path) -> No
     assert [output.array[0, 0] for output in answer.outputs] == [1, 2, 3, 3]
     with pytest.raises(InvalidArgumentError, match=r"output 'RESULT\[pair\]\[1\]\[0\]': expected a tensor, got None"):
         Loaded(config_of("pytorch", tensors.replace("[1][1]", "[1][0]"), AOTI, max_batch_size=0), tmp_path)
+
+
+def test_output_of_variable_size_is_not_configured_with_a_size(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    columns = torch.export.Dim("columns", min=1, max=9)
+    program = torch.export.export(Double(), (torch.zeros(2, 3),), dynamic_shapes=({1: columns},))
+    package = str(tmp_path / "1/model.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=QUICK)
+    tensors = """input { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 2, -1 ] }
+                 output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ 2, -1 ] }"""
+    loaded = Loaded(config_of("pytorch", tensors, AOTI, max_batch_size=0), tmp_path)
+    (answer,) = loaded.run(request(INPUT__0=np.ones((2, 4), np.float32)))
+    assert answer.outputs[0].array.shape == (2, 4)
+    for size in (2, 3, 4):
+        specific = tensors.replace("-1 ] }", f"{size} ] }}").replace(f"{size} ] }}", "-1 ] }", 1)
+        with pytest.raises(InvalidArgumentError, match="'OUTPUT__0': the model expects 2 dimensions"):
+            Loaded(config_of("pytorch", specific, AOTI, max_batch_size=0), tmp_path)

@@ -14,6 +14,7 @@ of the dim.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -48,7 +49,7 @@ _INPUT_ERROR = re.compile(r"input_handles\[(\d+)\]: (.*)", re.DOTALL)
 _DIM_ERROR = re.compile(r"at (\d+), expected(?: it)?(?: to be [<>]=)?:? (\d+), but got: (\d+)")
 #: The check of the first dimension in the C++ code of a program.
 _ROWS_CHECK = re.compile(rb'dim value is too small at 0, "\s*<< "expected it to be >= (\d+)')
-#: The size of a variable dim in the first attempt.
+#: The least size of a variable dim in the first attempt: PyTorch treats a dimension of size 1 as a constant.
 _FIRST_SIZE = 2
 _BATCH_ADVICE = "; export it with a dynamic first dimension that allows max_batch_size rows, or set max_batch_size: 0"
 
@@ -375,7 +376,10 @@ def _run_accepted(
 ) -> tuple[list[Array], list[Array | None]]:
     """Return zeros that the program accepts, and its results; a variable dim gets the size that it expects."""
     names = {position: name for name, position in inputs.items()}
-    sizes = {name: [_FIRST_SIZE if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
+    # A size that no output is configured with: an output that varies with it must not look as if its size were fixed.
+    configured = {dim for tensor in spec.outputs.values() for dim in tensor.backend_dims}
+    size = next(size for size in itertools.count(_FIRST_SIZE) if size not in configured)
+    sizes = {name: [size if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
     while True:
         arrays = [np.zeros(sizes[name], datatype.numpy) for name, (_, datatype) in shapes.items()]
         try:
