@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,9 +68,29 @@ class Constraint:
 
     def holds(self, latencies_ms: npt.NDArray[np.float64]) -> bool:
         """Return whether the latencies satisfy it; false without latencies."""
-        return bool(len(latencies_ms)) and self._condition(
-            {name: measure(latencies_ms, quantity) for quantity, name in self._names.items()}
+        return bool(len(latencies_ms)) and self.holds_for(
+            {quantity: measure(latencies_ms, quantity) for quantity in self._names}
         )
+
+    @property
+    def quantities(self) -> list[str]:
+        """The quantities in it, such as ``p99``, in their order."""
+        return sorted(self._names, key=self.text.index)
+
+    def holds_for(self, measures_ms: Mapping[str, float]) -> bool:
+        """Return whether quantities in ms satisfy it.
+
+        Parameters
+        ----------
+        measures_ms : mapping of str to float
+            By `quantities`.
+
+        Examples
+        --------
+        >>> Constraint("p99 < 50 ms").holds_for({"p99": 49.0})
+        True
+        """
+        return self._condition({name: measures_ms[quantity] for quantity, name in self._names.items()})
 
 
 def measure(latencies_ms: npt.NDArray[np.float64], name: str) -> float:

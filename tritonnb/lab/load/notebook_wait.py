@@ -64,6 +64,66 @@ def failed_future(what: str) -> Future[Any]:
     return future
 
 
+class Progress:
+    """The progress of a long computation, shown in a notebook with the time that is left.
+
+    Parameters
+    ----------
+    title : str
+    total : int
+        The number of steps; more are counted if there are more.
+    what : str, optional
+        The steps.
+
+    Examples
+    --------
+    >>> with Progress("predict", 40) as progress:
+    ...     progress.step()
+    ...     progress.text(seconds=2.0)
+    'predict: 1 of 40 simulations, about 78 s left'
+    """
+
+    def __init__(self, title: str, total: int, what: str = "simulations") -> None:
+        self._title, self._total, self._what = title, total, what
+        self._done = 0
+        self._began_s = time.monotonic()
+        self._line = _line()
+
+    def __enter__(self) -> Progress:
+        self._show = self._line.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._line.__exit__(None, None, None)
+
+    def step(self) -> None:
+        """Count one step."""
+        self._done += 1
+        self._total = max(self._total, self._done)
+        self._show(self.text(time.monotonic() - self._began_s))
+
+    def text(self, seconds: float) -> str:
+        """Return the progress after some seconds.
+
+        Parameters
+        ----------
+        seconds : float
+        """
+        left = time_left(self._done, self._total, seconds)
+        return f"{self._title}: {self._done} of {self._total} {self._what}{left}"
+
+
+def time_left(done: int, total: int, seconds: float) -> str:
+    """Return an estimate of the time that the other steps take, as text; empty before the first and after the last.
+
+    Examples
+    --------
+    >>> time_left(2, 6, seconds=3.0), time_left(0, 6, seconds=3.0)
+    (', about 6 s left', '')
+    """
+    return f", about {seconds / done * (total - done):.0f} s left" if 0 < done < total else ""
+
+
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the progress as a line of the notebook; the line is empty after the end.

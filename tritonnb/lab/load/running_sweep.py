@@ -7,6 +7,7 @@ import atexit
 import html
 import math
 import os
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,7 +20,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import call_in_children
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.load.notebook_wait import failed_future, wait
+from tritonnb.lab.load.notebook_wait import failed_future, time_left, wait
 from tritonnb.lab.load.sweep_result import SweepResult, trial_text
 from tritonnb.lab.load.trial import StoppedError, Trial
 
@@ -96,6 +97,7 @@ class Sweep:
         self._begin = begin
         self._make_result = make_result
         self._restored = restored or nullcontext
+        self._began_s = time.monotonic()
         self._trials: list[Trial] = []
         self._repeated: list[Trial] = []
         self._plan = SweepPlan([])
@@ -253,7 +255,8 @@ class Sweep:
         self._stopping.set()
 
     def _progress(self) -> str:
-        progress = f"{self.tried} of {self.total} configurations tried"
+        left = time_left(self.tried, self.total, time.monotonic() - self._began_s) if self.tried > 1 else ""
+        progress = f"{self.tried} of {self.total} configurations tried{left}"
         return f"{progress}; {trial_text(self._trials[-1])}" if self._trials else progress
 
     def __repr__(self) -> str:

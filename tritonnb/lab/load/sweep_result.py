@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -108,8 +108,14 @@ class SweepResult:
     @property
     def _first(self) -> Trial:
         """The best of the other configurations; an extrapolated or predicted one only if all are."""
-        known = (trial for trial in self.trials if not (trial.extrapolated or trial.predicted))
-        return next((trial for trial in known if trial.meets), self.trials[0])
+        others = self._others or self.trials
+        known = (trial for trial in others if not (trial.extrapolated or trial.predicted))
+        return next((trial for trial in known if trial.meets), others[0])
+
+    @property
+    def _others(self) -> list[Trial]:
+        """The trials of other configurations than the running one, which may be among the tried ones."""
+        return [trial for trial in self.trials if trial.config != self.running.config]
 
     def _is_better(self, other: Trial) -> bool:
         """Return whether it is better than the running configuration by more than the noise."""
@@ -250,9 +256,28 @@ class SweepResult:
             text = f"Keep the running configuration: {trial_text(self.running)}. "
             text += "All other configurations formed batches of sizes that were not measured."
         else:
-            text = f"Keep the running configuration: {trial_text(self.running)}. The best of {count} others is within "
-            text += f"the measurement noise of {self.noise:.0%}: {trial_text(first)}."
-        return f"{text}{limit}{self._unmeasured()}{self._predicted()}"
+            text = f"Keep the running configuration: {trial_text(self.running)}."
+            if self._others:
+                text += f" The best of {len(self._others)} others {self._compared(first)}: {trial_text(first)}."
+        return f"{text}{limit}{self._unmeasured()}{self._predicted()}{self._undecided()}"
+
+    def _compared(self, other: Trial) -> str:
+        """State how a configuration that is not better compares: the intervals of both figures overlap, or not."""
+        one, two = (trial.rate if self.by_rate else trial.percentile(99) for trial in (self.running, other))
+        if abs(two - one) <= self.noise * one:
+            return f"is within the measurement noise of {self.noise:.0%}"
+        return f"is worse, by more than the measurement noise of {self.noise:.0%}"
+
+    def _undecided(self) -> str:
+        """State which predicted configurations may be better than the measured ones."""
+        if not any(trial.predicted for trial in self.trials):
+            return ""
+        best = self._first if self._is_better(self._first) else self.running
+        measured = replace(self, running=best)
+        better = [trial.edits_text() for trial in self._others if trial.predicted and measured._is_better(trial)]
+        if not better:
+            return ""
+        return f" Not decided, because only predicted to be better, not measured: {'; '.join(better)}."
 
     @property
     def remark(self) -> str:
@@ -300,7 +325,12 @@ class SweepResult:
         for name in ("extrapolated", "predicted"):
             if not any(getattr(trial, name) for trial in self.trials):
                 names.remove(name)
-        shown = [[_show(row.get(name, "running")) for name in names] for row in rows]
+        if not self.searched:
+            names.remove("of_capacity")
+        shown = [
+            [_show_share(row[name]) if name == "of_capacity" else _show(row.get(name, "running")) for name in names]
+            for row in rows
+        ]
         return [[name.replace("_", " ") for name in names], *shown]
 
     def __repr__(self) -> str:
@@ -317,7 +347,8 @@ class SweepResult:
 def trial_text(trial: Trial) -> str:
     """Return the edits, rate and p99 of a trial as text."""
     edits = f"{trial.edits_text()}: " if trial.edits else ""
-    return f"{edits}{trial.rate:.0f} requests/s, p99 {trial.percentile(99):.2f} ms"
+    share = "" if math.isnan(trial.capacity_share) else f" ({trial.capacity_share:.0%} of the capacity)"
+    return f"{edits}{trial.rate:.0f} requests/s{share}, p99 {trial.percentile(99):.2f} ms"
 
 
 def _show(value: object) -> str:
@@ -326,6 +357,10 @@ def _show(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):  # three digits: a simulation is not more precise
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return str(value)
+
+
+def _show_share(value: object) -> str:
+    return f"{value:.0%}"
 
 
 def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:

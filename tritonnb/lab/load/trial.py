@@ -8,6 +8,7 @@ from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from statistics import fmean
 from threading import Event
 
 import numpy as np
@@ -18,6 +19,7 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
+from tritonnb.lab.analysis.sustained import MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs
 from tritonnb.lab.load.load import config_of, load
 from tritonnb.lab.load.result import LoadResult
 from tritonnb.lab.load.running_load import Load
@@ -33,14 +35,18 @@ from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.statistics_entry import difference
 
 #: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
-_SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
+_SHARES = (MOST_OF_CAPACITY, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
 _PRECISION = 0.01
+#: Simulations that have to satisfy the constraint at each rate of the search, before the result is confirmed by more.
+_SEARCHED = 3
+#: A rate that is not confirmed is lowered by this share.
+_LOWERED = 0.03
 #: Poll interval in seconds for a stopped sweep while a load runs.
 _POLL_S = 0.05
 #: Recordings of one model at different rates, or several such series by name.
 Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
 #: The simulated rates, as shares of the capacity: closer to each other where latency rises.
-_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.87, 0.93, 0.97)
+_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.85, MOST_OF_CAPACITY)
 
 
 class StoppedError(Exception):
@@ -57,8 +63,8 @@ class Trial:
         The fields that were set.
     config : ModelConfig
     rate : float
-        Completed requests per second; for a search with a constraint only, the highest rate of Poisson arrivals that
-        satisfies it.
+        Completed requests per second; for a search with a constraint only, the highest rate of arrivals that is
+        sustained: see `tritonnb.lab.analysis.sustained`.
     latencies_ms : numpy.ndarray
         Latencies of the requests that ran, in milliseconds.
     refused : int
@@ -71,6 +77,8 @@ class Trial:
         Whether it formed larger batches than were measured, so that its numbers are extrapolated.
     predicted : bool
         Whether a sweep of live trials predicted it instead of measuring it.
+    capacity_share : float
+        For a search, the share (0 to 1) of the capacity that the rate uses; NaN otherwise.
     record : callable, optional
         Returns its recording: a simulation keeps only numbers, and is repeated for it.
 
@@ -99,6 +107,7 @@ class Trial:
     mean_batch_size: float
     extrapolated: bool = False
     predicted: bool = False
+    capacity_share: float = math.nan
     record: Callable[[], Recording | None] | None = field(default=None, repr=False)
 
     @cached_property
@@ -120,6 +129,7 @@ class Trial:
         return {
             **self.edits,
             "rate": self.rate,
+            "of_capacity": self.capacity_share,
             "p50_ms": self.percentile(50),
             "p99_ms": self.percentile(99),
             "mean_batch_size": self.mean_batch_size,
@@ -153,57 +163,89 @@ class SimulatedTrials:
 
     def run(self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig) -> Trial:
         """Simulate a configuration with the given arrivals."""
+        return self._trial(arrivals, edits, config, self.seed, 0.0)
+
+    def _trial(
+        self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig, seed: int, settled: float
+    ) -> Trial:
+        """Simulate a configuration; the latencies of a share of the requests, the first ones, do not count."""
         columns = Columns()
-        run(config, arrivals, self.service, self.seed, columns=columns)
+        run(config, arrivals, self.service, seed, columns=columns)
         kept, summary = latencies_from_columns(columns), columns.summary()
-        latencies_ms = kept.latency_ns[kept.last] / 1e6
+        last = kept.last
+        latencies_ms = kept.latency_ns[last[int(settled * len(last)) :]] / 1e6
         meets = not kept.refused and (self.constraint is None or self.constraint.holds(latencies_ms))
         is_extrapolated = bool(kept.batch_size.max(initial=0) > self.max_rows)
         figures = (summary["rate"], latencies_ms, kept.refused, meets, summary["mean_batch_size"], is_extrapolated)
-        record = partial(simulated, config, arrivals, self.service, self.seed)
+        record = partial(simulated, config, arrivals, self.service, seed)
         return Trial(edits, config, *figures, record=record)
 
     def find_highest_rate(
         self,
-        arrivals_at: Callable[[float], Arrivals],
+        arrivals_at: Callable[[float, int], Arrivals],
         rows: int,
         max_rate: float,
         stopping: Event,
         edits: dict[str, object],
         config: pb.ModelConfig,
     ) -> Trial:
-        """Simulate a configuration at the highest rate at which it satisfies the constraint.
+        """Find the highest rate that a configuration sustains under the constraint; see `sustained`.
 
         The search goes from high to low rates, because a delay may violate the constraint at a low rate, where batches
         do not fill, and satisfy it at a high rate. If no rate satisfies it, the trial at the lowest rate is returned.
-        Only the second half of the requests counts, because queues need time to fill.
+
+        Parameters
+        ----------
+        arrivals_at : callable
+            The arrivals at a rate, from a seed.
+        rows : int
+            Of a request.
+        max_rate : float
+            Of the server.
+        stopping : Event
+        edits, config
         """
-        constraint = self.constraint
-        assert constraint is not None
-
-        def at(rate: float) -> Trial:
-            if stopping.is_set():
-                raise StoppedError
-            trial = self.run(arrivals_at(rate), edits, config)
-            settled_ms = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
-            meets = not trial.refused and constraint.holds(settled_ms)
-            return replace(trial, rate=rate, latencies_ms=settled_ms, meets=meets)
-
         most = min(max_rate, capacity(config, self.service, rows) / rows)
-        above = most
+
+        def runs(rate: float, count: int) -> Iterator[Trial]:
+            for number in range(count):
+                if stopping.is_set():
+                    raise StoppedError
+                seed = self.seed + number
+                yield self._trial(arrivals_at(rate, seed), edits, config, seed, SETTLED)
+
+        def at(rate: float, tried: Sequence[Trial]) -> Trial:
+            latencies_ms = np.concatenate([one.latencies_ms for one in tried])
+            return replace(
+                tried[0],
+                rate=rate,
+                latencies_ms=latencies_ms,
+                refused=sum(one.refused for one in tried),
+                mean_batch_size=fmean(one.mean_batch_size for one in tried),
+                extrapolated=any(one.extrapolated for one in tried),
+                capacity_share=rate / most,
+            )
+
+        def passes(rate: float) -> bool:
+            return all(one.meets for one in runs(rate, _SEARCHED))
+
+        lowest = above = most * _SHARES[-1]
         for share in _SHARES:
-            best = at(most * share)
-            if best.meets:
+            best = most * share
+            if passes(best):
                 break
-            above = best.rate
-        # No rate above the capacity can be sustained, even if a short simulation does not show it.
-        while best.meets and above - best.rate > _PRECISION * best.rate:
-            middle = at((best.rate + above) / 2)
-            if middle.meets:
-                best = middle
-            else:
-                above = middle.rate
-        return best
+            above = best
+        else:
+            return replace(at(lowest, list(runs(lowest, 1))), meets=False)
+        # The highest rate of the rule is not exceeded, even if a short simulation satisfies the constraint there.
+        while best < above and above - best > _PRECISION * best:
+            middle = (best + above) / 2
+            best, above = (middle, above) if passes(middle) else (best, middle)
+        while best >= lowest:
+            if confirmed := certain_runs(runs(best, SAMPLES), lambda one: one.meets):
+                return replace(at(best, confirmed), meets=True)
+            best *= 1 - _LOWERED
+        return replace(at(lowest, list(runs(lowest, 1))), meets=False)
 
 
 def run_live_trial(

@@ -10,7 +10,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint
-from tritonnb.lab.prediction.prediction import Prediction
+from tritonnb.lab.prediction.prediction import Prediction, Range
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.scheduling.reasons import pluralize
 
@@ -28,12 +28,15 @@ class Option:
         Servers, with the spare ones.
     prediction : Prediction
         With all replicas; the throughput is that of all.
+    constrained : dict of str to Range
+        The quantities of the constraint in ms, such as ``p90``.
     """
 
     edits: dict[str, Any]
     config: pb.ModelConfig
     replicas: int
     prediction: Prediction
+    constrained: Mapping[str, Range]
 
     @property
     def instances(self) -> int:
@@ -54,6 +57,10 @@ class Option:
 def cost_of(replicas: int, instances: int, p99_ms: float, edits: Mapping[str, Any]) -> tuple[float, ...]:
     """Return the sort key of an option; of a p99 two digits count, then the fewest edits."""
     return replicas, instances, float(f"{p99_ms:.1e}"), len(edits)
+
+
+def _constrained_text(constrained: Mapping[str, Range]) -> str:
+    return ", ".join(f"{name} {value} ms" for name, value in constrained.items())
 
 
 @extensible
@@ -79,7 +86,13 @@ class Plan:
     after_loss : Prediction or None
         With one replica less; None if there is only one.
     holds_after_loss : bool
-        Whether the constraint holds then.
+        Whether the constraint holds then: in 95 % of the measured values that are to be expected.
+    constrained_after_loss : dict of str to Range
+        The quantities of the constraint then, in ms.
+    capacity_share : float
+        The share (0 to 1) of the capacity, with full batches, that the rate uses with all replicas.
+    interrupted : bool
+        Whether the search was interrupted: another configuration may be cheaper.
 
     Examples
     --------
@@ -107,6 +120,9 @@ class Plan:
     limit: str
     after_loss: Prediction | None
     holds_after_loss: bool
+    constrained_after_loss: Mapping[str, Range]
+    capacity_share: float
+    interrupted: bool = False
 
     @property
     def margin(self) -> float:
@@ -116,26 +132,30 @@ class Plan:
     def verdict(self) -> str:
         """Summarize the plan in one sentence."""
         spare = f", {self.spare} of them spare" if self.spare else ""
-        return f"'{self.model}' at {self.rate:,.0f} requests/s with {self.constraint.text}: {self.best}{spare}."
+        text = f"'{self.model}' at {self.rate:,.0f} requests/s with {self.constraint.text}: {self.best}{spare}."
+        return f"{text} Interrupted: another plan may be cheaper." if self.interrupted else text
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the rows of the table: names and texts."""
         prediction = self.best.prediction
         runner_up = "none"
         if self.runner_up is not None:
-            runner_up = f"{self.runner_up}; p99 {self.runner_up.prediction.latency_p99_ms} ms"
-        rows = [
-            ("p99 (ms)", str(prediction.latency_p99_ms)),
+            runner_up = f"{self.runner_up}; {_constrained_text(self.runner_up.constrained)}"
+        rows = [(f"{name} (ms)", str(value)) for name, value in self.best.constrained.items()]
+        if "p99" not in self.best.constrained:
+            rows.append(("p99 (ms)", str(prediction.latency_p99_ms)))
+        without = f" with {self.best.replicas - self.spare} replicas, after the loss of the spare" if self.spare else ""
+        rows += [
             ("mean batch", str(prediction.mean_batch_size)),
-            ("utilization", str(prediction.utilization)),
+            ("utilization", f"{prediction.utilization} of the time; {self.capacity_share:.0%} of the capacity"),
             ("runner-up", runner_up),
-            ("margin", f"up to {self.highest_rate:,.0f} requests/s ({self.margin:+.0%})"),
+            ("margin", f"up to {self.highest_rate:,.0f} requests/s{without} ({self.margin:+.0%})"),
             ("breaks first", self.limit),
         ]
-        loss = "no replica is left"
+        loss = "not simulated" if self.interrupted and self.best.replicas > 1 else "no replica is left"
         if self.after_loss is not None:
             holds = "holds" if self.holds_after_loss else "does not hold"
-            loss = f"the constraint {holds}; p99 {self.after_loss.latency_p99_ms} ms"
+            loss = f"the constraint {holds}; {_constrained_text(self.constrained_after_loss)}"
         return [*rows, ("one replica lost", loss)]
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product, starmap
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -18,8 +18,10 @@ from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.constraint import Constraint
+from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.learned_times import PIECES
+from tritonnb.lab.analysis.sustained import CERTAIN, MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs
+from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.plan import Option, Plan, cost_of
 from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, resampled_arrivals, simulated_figures
 from tritonnb.lab.prediction.twin import Twin
@@ -29,15 +31,12 @@ from tritonnb.lab.simulation.run import capacity, instance_count
 GROUP = 16
 #: Executions of full batches by each instance in a simulation of the search, and of the result; limits of requests.
 _SEARCHED, _CONFIRMED, _LIMITS = 30, 60, (1000, 40_000)
-#: Simulations of the result, and the share of them in which the constraint has to hold.
-_SAMPLES, _CERTAIN = 20, 0.95
-#: The first requests of a simulation do not count, because queues need time to fill.
-_SETTLED = 0.25
-#: Shares of the capacity of the instances that are tried, from few replicas to many. A higher share is not planned: the
-#: times of another day differ, and a short simulation does not show a queue that grows slowly.
-_SHARES = (0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-#: Steps in the search for the highest rate.
-_STEPS = 6
+#: Shares of the capacity of the instances that are tried, from few replicas to many.
+_SHARES = (MOST_OF_CAPACITY, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+#: Steps in the search for the highest rate, and by which share a rate that is not confirmed is lowered.
+_STEPS, _LOWERED = 6, 0.03
+#: Simulations for each candidate, and of the results, for an estimate of the time.
+_SEARCHES, _CONFIRMATIONS = 8, 100
 #: Instances that are busier limit the rate; batches are full if this share of them is.
 _BUSY = 0.9
 
@@ -99,7 +98,9 @@ def plan(
         raise InvalidArgumentError(
             f"plan expected a recording of at least {2 * PIECES} independent requests, got one of {got}"
         )
-    return _Search(twin, Constraint(constraint), rate, spare, seed).plan(_candidates(twin, fields))
+    candidates = list(_candidates(twin, fields))
+    with Progress("plan", len(candidates) * _SEARCHES + _CONFIRMATIONS) as progress:
+        return _Search(twin, Constraint(constraint), rate, spare, seed, progress).plan(candidates)
 
 
 def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[dict[str, Any]]:
@@ -135,8 +136,11 @@ def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[
 class _Search:
     """A search that simulates candidates with the arrivals and execution times of a twin."""
 
-    def __init__(self, twin: Twin, constraint: Constraint, rate: float, spare: int, seed: int) -> None:
+    def __init__(
+        self, twin: Twin, constraint: Constraint, rate: float, spare: int, seed: int, progress: Progress
+    ) -> None:
         self._twin = twin
+        self._progress = progress
         self._constraint = constraint
         self._rate = rate
         self._spare = spare
@@ -145,16 +149,23 @@ class _Search:
         self._rows = fmean(arrival.rows * arrival.steps for arrival in self._arrivals)
         self._tried: dict[bytes, dict[int, Figures]] = {}  # by configuration and replicas
 
-    def plan(self, candidates: Iterator[dict[str, Any]]) -> Plan:
+    def plan(self, candidates: Sequence[dict[str, Any]]) -> Plan:
         """Return the plan with the cheapest candidate."""
         configs = [(edits, self._twin.edited(edits)) for edits in candidates]
         configs.sort(key=lambda entry: (math.ceil(self._least(entry[1])), instance_count(entry[1])))
         options: list[Option] = []
         remaining = configs
-        while len(options) < 2 and (found := self._cheapest(remaining, 2 - len(options))):
-            options += filter(None, starmap(self._option, found))
-            chosen = [config for _, config, _ in found]
-            remaining = [entry for entry in remaining if entry[1] not in chosen]
+        interrupted = False
+        try:
+            while len(options) < 2 and (found := self._cheapest(remaining, 2 - len(options))):
+                for entry in found:
+                    options += filter(None, [self._option(*entry)])
+                chosen = [config for _, config, _ in found]
+                remaining = [entry for entry in remaining if entry[1] not in chosen]
+        except KeyboardInterrupt:
+            if not options:
+                raise
+            interrupted = True  # what was found is a plan, though perhaps not the cheapest
         if not options:
             raise InvalidArgumentError(
                 f"plan: expected a combination with {self._constraint.text}, got none of {len(configs)}: "
@@ -162,12 +173,21 @@ class _Search:
             )
         options.sort(key=lambda option: option.cost)
         best = options[0]
-        highest, limit = self._highest_rate(best.config, best.replicas - self._spare)
-        lost = self._samples(best.config, best.replicas - 1) if best.replicas > 1 else []
+        highest, limit = self._rate, "not searched, because the search was interrupted"
+        lost: list[Figures] = []
+        try:
+            if not interrupted and best.replicas > 1:
+                lost = list(self._samples(best.config, best.replicas - 1))
+            if not interrupted:
+                highest, limit = self._highest_rate(best.config, best.replicas - self._spare)
+        except KeyboardInterrupt:
+            interrupted = True
         misfits = self._twin.misfits
         return Plan(
             best.config.name, self._constraint, self._rate, self._spare, best, options[1] if options[1:] else None,
             highest, limit, Prediction.from_runs(lost, (), misfits) if lost else None, self._is_certain(lost),
+            self._constrained(lost) if lost else {}, self._least(best.config) / best.replicas,
+            interrupted,
         )  # fmt: skip
 
     def _cheapest(
@@ -195,27 +215,38 @@ class _Search:
             share=group / replicas,
             count=round(min(most, max(least, executions * full))),
         )
-        return simulated_figures(config, arrivals, self._twin.times, seed, settled=_SETTLED, replicas=group)
+        figures = simulated_figures(config, arrivals, self._twin.times, seed, settled=SETTLED, replicas=group)
+        self._progress.step()
+        return figures
 
-    def _samples(self, config: pb.ModelConfig, replicas: int) -> list[Figures]:
-        return [self._simulated(config, replicas, number, _CONFIRMED) for number in range(_SAMPLES)]
+    def _samples(self, config: pb.ModelConfig, replicas: int, rate: float | None = None) -> Iterator[Figures]:
+        for number in range(SAMPLES):
+            yield self._simulated(config, replicas, number, _CONFIRMED, rate)
 
     def _holds(self, figures: Figures) -> bool:
         return not figures.refused and self._constraint.holds(figures.latencies_ms)
 
-    def _is_certain(self, runs: Sequence[Figures]) -> bool:
-        return sum(map(self._holds, runs)) >= _CERTAIN * len(runs) > 0
+    def _constrained(self, runs: Sequence[Figures]) -> dict[str, Range]:
+        """Return the range of each quantity of the constraint: what the plan prints, and is judged by."""
+        return {
+            name: Range.from_values([measure(one.latencies_ms, name) for one in runs], self._twin.misfit_for(name))
+            for name in self._constraint.quantities
+        }
 
-    def _certain_samples(self, config: pb.ModelConfig, needed: int) -> list[Figures]:
+    def _is_certain(self, runs: Sequence[Figures]) -> bool:
+        """Return whether the constraint holds in enough of the measured values that are to be expected."""
+        if not runs or sum(map(self._holds, runs)) < CERTAIN * len(runs):
+            return False
+        # Ranges are symmetric: their upper ends are exceeded by half of what they leave out.
+        return self._constraint.holds_for({name: found.high for name, found in self._constrained(runs).items()})
+
+    def _certain_samples(self, config: pb.ModelConfig, needed: int, rate: float | None = None) -> list[Figures]:
         """Simulate the result; return nothing if the constraint fails too often, with the spare replicas or without."""
         runs: list[Figures] = []
         for replicas in sorted({needed, needed + self._spare}):
-            runs, failed = [], 0
-            for number in range(_SAMPLES):
-                runs.append(self._simulated(config, replicas, number, _CONFIRMED))
-                failed += not self._holds(runs[-1])
-                if _SAMPLES - failed < _CERTAIN * _SAMPLES:
-                    return []  # the others cannot change that
+            runs = certain_runs(self._samples(config, replicas, rate), self._holds)
+            if not self._is_certain(runs):
+                return []
         return runs
 
     def _capacity(self, config: pb.ModelConfig) -> float:
@@ -269,21 +300,30 @@ class _Search:
         prediction = Prediction.from_runs(chosen, remarks, self._twin.misfits)
         throughput, factor = prediction.throughput, replicas / min(replicas, GROUP)
         whole = Range(throughput.value * factor, throughput.low * factor, throughput.high * factor)
-        return Option(edits, config, replicas, replace(prediction, throughput=whole))
+        return Option(edits, config, replicas, replace(prediction, throughput=whole), self._constrained(chosen))
 
     def _highest_rate(self, config: pb.ModelConfig, replicas: int) -> tuple[float, str]:
         """Return the highest rate that satisfies the constraint, and its limit."""
-        low, high = self._rate, replicas * self._capacity(config)
+        low, high = self._rate, MOST_OF_CAPACITY * replicas * self._capacity(config)
         broken = self._simulated(config, replicas, 0, _CONFIRMED, high)
-        for _ in range(_STEPS):
+        if self._holds(broken):
+            low = high
+        for _ in range(_STEPS if low < high else 0):
             middle = (low + high) / 2
             figures = self._simulated(config, replicas, 0, _CONFIRMED, middle)
             if self._holds(figures):
                 low = middle
             else:
                 high, broken = middle, figures
+        # The rate of the plan itself is confirmed already.
+        while low > self._rate and not self._is_certain(
+            certain_runs(self._samples(config, replicas, low), self._holds)
+        ):
+            low = max(self._rate, (1 - _LOWERED) * low)
         busy = f"the instances are {broken.utilization:.0%} busy at {high:,.0f} requests/s"
         batches = f"mean batch {broken.mean_batch_size:.1f} of {max(1, config.max_batch_size)} rows"
+        if low == high:
+            return low, f"more than {MOST_OF_CAPACITY:.0%} of the capacity is not planned: more replicas or instances"
         if broken.utilization < _BUSY:
             return low, f"requests wait although {busy} ({batches}): more replicas, or a shorter delay"
         if broken.mean_batch_size >= _BUSY * config.max_batch_size:

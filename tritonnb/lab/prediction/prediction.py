@@ -23,7 +23,7 @@ from tritonnb.recording.arrivals import Arrival
 #: A range should contain the measured value with this probability.
 SHARE = 0.9
 #: A normal distribution in a few values of equal probability.
-_NORMAL = np.array([NormalDist().inv_cdf((number + 0.5) / 40) for number in range(40)])
+NORMAL = np.array([NormalDist().inv_cdf((number + 0.5) / 40) for number in range(40)])
 #: What is predicted.
 FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size", "utilization")
 
@@ -56,7 +56,7 @@ class Range:
             The largest possible value, such as 1 of a share.
         """
         bounds = [(1 - SHARE) / 2, (1 + SHARE) / 2]
-        low, high = np.quantile(np.outer(values, np.exp(misfit * _NORMAL)) if misfit else values, bounds)
+        low, high = np.quantile(np.outer(values, np.exp(misfit * NORMAL)) if misfit else values, bounds)
         return cls(float(np.median(values)), min(float(low), most), min(float(high), most))
 
     def __contains__(self, value: float) -> bool:

@@ -16,6 +16,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.rerun import config_of
 from tritonnb.lab.analysis.summary import columns_of
+from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.cross_validation import ValidatedPart, misfit_of, validated_parts
 from tritonnb.lab.prediction.prediction import (
     FIGURES,
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 
 #: Simulations of a prediction, each with other arrivals and execution times from the recording.
 SAMPLES = 40
+#: An interrupted prediction of fewer simulations has no range.
+_FEWEST_SAMPLES = 10
 #: A rate within this factor of the recorded one is no extrapolation.
-_NEAR = 1.1
+_EXTRAPOLATION_FACTOR = 1.1
 #: A larger variation of the speed is a remark.
-_FAR = 0.1
+_NOTABLE_SPEED_VARIATION = 0.1
 #: Other names of edits.
 _NAMES = {"instance_count": "count"}
 
@@ -185,28 +188,34 @@ class Twin:
         Raises
         ------
         InvalidArgumentError
-            If the rate is not positive, it is combined with arrivals, or the configuration has no such field.
+            If the rate is not positive, it is combined with arrivals, there is no arrival, or the configuration has no
+            such field.
         """
         if rate is not None and arrivals is not None:
             raise InvalidArgumentError("predict expected a rate or arrivals, got both: give one of them")
         config, scale, replicas = self.edited(edits), self._scale(rate), len(self.recording.replicas) or 1
+        if arrivals is not None and not (arrivals := list(arrivals)):
+            raise InvalidArgumentError("predict expected at least one arrival, got none")
         given = None if arrivals is None else sorted(as_arrivals(arrivals), key=lambda arrival: arrival.time_us)
-        runs = [
-            simulated_figures(
-                config,
-                resampled_arrivals(self._arrivals, seed + n, scale) if given is None else given,
-                self.times,
-                seed + n,
-                replicas=replicas,
-            )
-            for n in range(SAMPLES)
-        ]
+        misfits, runs = self.misfits, []
+        interrupted = []
+        with Progress("predict", SAMPLES) as progress:
+            try:
+                for n in range(seed, seed + SAMPLES):
+                    sent_then = resampled_arrivals(self._arrivals, n, scale) if given is None else given
+                    runs.append(simulated_figures(config, sent_then, self.times, n, replicas=replicas))
+                    progress.step()
+            except KeyboardInterrupt:
+                if len(runs) < _FEWEST_SAMPLES:
+                    raise
+                interrupted = [f"interrupted: the ranges are those of {len(runs)} of {SAMPLES} simulations"]
         sent = rate or self.rate if given is None else rate_of(given)
-        return Prediction.from_runs(runs, self.remarks(runs, sent, instance_count(config)), self.misfits)
+        remarks = [*self.remarks(runs, sent, instance_count(config)), *interrupted]
+        return Prediction.from_runs(runs, remarks, misfits)
 
     def _scale(self, rate: float | None) -> float:
         """Return the factor of the recorded times at a rate."""
-        if rate is not None and not 0 < rate < float("inf"):
+        if rate is not None and not (isinstance(rate, int | float) and 0 < rate < float("inf")):
             raise InvalidArgumentError(f"twin: rate expected a positive number of requests per second, got {rate!r}")
         return self.rate / rate if rate is not None and self.rate else 1.0
 
@@ -223,7 +232,7 @@ class Twin:
         remarks = []
         formed = frozenset[int]().union(*(one.sizes for one in runs))
         remarks += [f"{text}: up to {self.range_ms(rows)} ms" for text, rows in self.times.basis(formed).items()]
-        if self.rate and not 1 / _NEAR < rate / self.rate < _NEAR:
+        if self.rate and not 1 / _EXTRAPOLATION_FACTOR < rate / self.rate < _EXTRAPOLATION_FACTOR:
             remarks.append(f"{rate:g} requests/s were not recorded, but {self.rate:.1f}")
         busiest = max(self.times.slow_down)
         if instances > busiest:
@@ -238,7 +247,7 @@ class Twin:
             remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
         if text := self.times.speeds_text():
             remarks.append(text)
-        if self.times.speed_variation > _FAR:
+        if self.times.speed_variation > _NOTABLE_SPEED_VARIATION:
             remarks.append(
                 f"execution times changed from part to part of the recording: by {self.times.speed_variation:.0%}"
             )
@@ -270,6 +279,18 @@ class Twin:
             name: math.hypot(misfit, of_dispatch) if name.endswith("_ms") else misfit
             for name, misfit in misfits.items()
         }
+
+    def misfit_for(self, quantity: str) -> float:
+        """Return the misfit of a quantity of latencies: that of the nearest figure.
+
+        Parameters
+        ----------
+        quantity : str
+            ``p90``, ``mean`` or ``max``, as in a `Constraint`.
+        """
+        percent = {"mean": 50.0, "max": 100.0}.get(quantity) or float(quantity[1:])
+        nearest = min((50, 95, 99), key=lambda known: abs(known - percent))
+        return self.misfits[f"latency_p{nearest}_ms"]
 
     def stalls_text(self) -> str:
         """Return the number of stalls, and how long the first ones lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
