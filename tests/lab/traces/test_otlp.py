@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.lab.traces.servers import start, write_model
 from tests.lab.traces.test_from_trace import ids_of_batches
 from tests.lab.traces.traffic import send
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.lab.traces import record
 from tritonnb.lab.traces.from_trace import recording_of
 from tritonnb.lab.traces.otlp import ExportTraceServiceRequest, Span, SpanCollector
 
@@ -289,3 +291,46 @@ def test_span_with_invalid_values_is_refused(attributes: dict[str, Any], events:
     collector = SpanCollector(lambda request: None)
     with pytest.raises(InvalidArgumentError, match="expected"):
         collector.add(Span("1", "", "m", {"triton.model_name": "m", **attributes}, list(events.items())))
+
+
+class Clock:
+    """The time of a wait, in which nobody waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(
+    ("comes_s", "timeout_s", "as_spans", "complete", "ends_s"),
+    [
+        (7.0, 15.0, True, 4, 7.0),  # Triton sends spans every 5 s
+        (29.0, 30.0, True, 4, 29.0),
+        (60.0, 30.0, True, 2, 30.0),
+        (7.0, 15.0, False, 2, 1.0),  # a trace file is complete when it does not grow
+        (0.5, 15.0, False, 4, 0.5),
+    ],
+)
+def test_spans_are_awaited_until_the_server_has_sent_those_of_all_counted_requests(
+    monkeypatch: pytest.MonkeyPatch, comes_s: float, timeout_s: float, as_spans: bool, complete: int, ends_s: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(record, "time", clock)
+    every = [SimpleNamespace(complete=True, model="m", parent="") for _ in range(4)]
+
+    def collect() -> list[Any]:
+        return every if clock.now_s >= comes_s else every[:2]
+
+    quiet_s = timeout_s if as_spans else record._QUIET_S
+    assert len(record._wait(collect, ["m"], 4, timeout_s, quiet_s)) == complete
+    assert clock.now_s == pytest.approx(ends_s, abs=0.2)
+    notes = record._missing(collect(), ["m"], 4, as_spans, timeout_s)
+    assert bool(notes) == (complete < 4)
+    for note in notes:
+        assert note.startswith("the server counted 4 requests, the trace contains 2")
+        assert ("bsp_schedule_delay=500" in note) == as_spans

@@ -323,7 +323,10 @@ class _Search:
         busy = f"the instances are {broken.utilization:.0%} busy at {high:,.0f} requests/s"
         batches = f"mean batch {broken.mean_batch_size:.1f} of {max(1, config.max_batch_size)} rows"
         if low == high:
-            return low, f"more than {MOST_OF_CAPACITY:.0%} of the capacity is not planned: more replicas or instances"
+            return (
+                low,
+                f"{busy}, {MOST_OF_CAPACITY:.0%} of the capacity; no more is planned: more replicas or instances",
+            )
         if broken.utilization < _BUSY:
             return low, f"requests wait although {busy} ({batches}): more replicas, or a shorter delay"
         if broken.mean_batch_size >= _BUSY * config.max_batch_size:

@@ -32,7 +32,8 @@ from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 #: A file of the series for so many traces: Triton writes what is left when its settings change.
 _LOG_FREQUENCY = "1000"
 _POLL_S = 0.05
-#: Traces of requests that were in flight at the end come a little later; without news for so long none come.
+#: The trace file of a server is complete when it has not changed for this time: it is written as requests end, or when
+#: the trace settings change. Spans come in batches (Triton sends them every 5 s), so that silence says nothing.
 _QUIET_S = 1.0
 
 _CRASH_WARNING = (
@@ -81,7 +82,8 @@ def record(
         numbers of rows. Triton then writes the *contents* of all tensors to its disk. Not with a receiver: spans
         have no shapes. Without it, the rows are those that the server counts, if all requests have equally many.
     timeout : float, optional
-        Seconds to wait at the end for the traces of the requests that the server has counted.
+        Seconds to wait at the end for the traces of the requests that the server has counted. Spans may come late:
+        Triton sends them every 5 s.
 
     Returns
     -------
@@ -146,12 +148,17 @@ def record(
                 _fill(recording, recording_of(reader.collect(), configs, trace_rate, notes))
                 raise
             expected = sum(min(count // trace_rate, trace_count) for count in counts.values())
-            requests = _wait(reader.collect, names, expected, timeout)
+            quiet_s = _QUIET_S if receiver is None else timeout
+            requests = _wait(reader.collect, names, expected, timeout, quiet_s)
             if expected and not any(request.model in names for request in requests):
                 counted = pluralize(sum(counts.values()), "request")
                 raise UnavailableError(f"record: {server.url} counted {counted}, and {reader.explain_nothing()}")
             rows_by_version = counted_rows(server.statistics(), before)  # of all traced requests: they have completed
-        said = [*notes, *_missing(requests, names, expected), *_limited(counts, trace_rate * trace_count)]
+        said = [
+            *notes,
+            *_missing(requests, names, expected, receiver is not None, timeout),
+            *_limited(counts, trace_rate * trace_count),
+        ]
         _fill(recording, recording_of(requests, configs, trace_rate, said, rows_by_version))
 
     return ShortTracebacks(recorded())
@@ -192,9 +199,9 @@ def _completed(
 
 
 def _wait(
-    collect: Callable[[], list[TracedRequest]], models: Sequence[str], count: int, timeout_s: float
+    collect: Callable[[], list[TracedRequest]], models: Sequence[str], count: int, timeout_s: float, quiet_s: float
 ) -> list[TracedRequest]:
-    """Wait until the traces of so many requests are there, or no more come."""
+    """Wait until the traces of the counted requests are there, or none has come for a while."""
     deadline = time.monotonic() + timeout_s
     last, changed_s = -1, time.monotonic()
     while True:
@@ -203,7 +210,7 @@ def _wait(
         now = time.monotonic()
         if complete != last:
             last, changed_s = complete, now
-        quiet = now - changed_s > _QUIET_S and (complete > 0 or not count)
+        quiet = now - changed_s > quiet_s and (complete > 0 or not count)
         if complete >= count or now > deadline or quiet:
             return requests
         time.sleep(_POLL_S)
@@ -221,9 +228,21 @@ def _number(requests: Sequence[TracedRequest], models: Sequence[str]) -> int:
     return sum(1 for request in requests if request.complete and request.model in models and not request.parent)
 
 
-def _missing(requests: Sequence[TracedRequest], models: Sequence[str], count: int) -> list[str]:
+def _missing(
+    requests: Sequence[TracedRequest], models: Sequence[str], count: int, as_spans: bool, timeout_s: float
+) -> list[str]:
+    """Return a note on counted requests without a trace, with what to set if they are late."""
     complete = _number(requests, models)
-    return [f"the server counted {count} requests, the trace contains {complete}"] if complete < count else []
+    if complete >= count:
+        return []
+    note = f"the server counted {count} requests, the trace contains {complete}"
+    if not as_spans:
+        return [note]
+    return [
+        f"{note}: no more spans came within {timeout_s:g} s. Give record() a longer timeout=, or start the server with "
+        "--trace-config opentelemetry,bsp_schedule_delay=500, so that it sends them more often (in ms, by default "
+        "5000), and with a larger bsp_max_queue_size, so that it drops none (by default 2048)"
+    ]
 
 
 def _limited(counts: Mapping[str, int], limit: int) -> list[str]:
