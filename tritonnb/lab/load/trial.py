@@ -129,10 +129,10 @@ class Trial:
         return {
             **self.edits,
             "rate": self.rate,
-            "of_capacity": self.capacity_share,
             "p50_ms": self.percentile(50),
             "p99_ms": self.percentile(99),
             "mean_batch_size": self.mean_batch_size,
+            "of_capacity": self.capacity_share,
             "meets": self.meets,
             "extrapolated": self.extrapolated,
             "predicted": self.predicted,
