@@ -22,9 +22,14 @@ from tritonnb.engine.repository.directories import ModelSource
 TENSORS = 'input { name: "X" data_type: TYPE_INT32 dims: 1 } output { name: "Y" data_type: TYPE_INT32 dims: 1 }'
 
 
-def serve_ensemble(
-    driver: Driver, *steps: str, name: str = "e", options: str = "", tensors: str = TENSORS, batch: int = 8
-) -> None:
+def serve_ensemble(driver: Driver, *steps: str, name: str = "e", **options: Any) -> None:
+    """Load an ensemble of the steps of `ensemble_source`."""
+    driver.background.run(driver.engine.load_source(ensemble_source(*steps, name=name, **options)))
+
+
+def ensemble_source(
+    *steps: str, name: str = "e", options: str = "", tensors: str = TENSORS, batch: int = 8
+) -> ModelSource:
     """Steps such as ``"a: X -> mid"``: the ensemble's tensors for the model's X and Y."""
     text = ""
     for step in steps:
@@ -38,7 +43,7 @@ def serve_ensemble(
         f"ensemble_scheduling {{ {text} {options} }}",
         pb.ModelConfig(),
     )
-    driver.background.run(driver.engine.load_source(ModelSource(name, Path(), config, (1,))))
+    return ModelSource(name, Path(), config, (1,))
 
 
 #: Called with a request, and with its sender if the model is decoupled.

@@ -105,7 +105,7 @@ class GatedBackend(Backend):
 class Checkpoints:
     """The steps of a backend's life cycle, each of which passes, waits for the test, or raises.
 
-    The steps are ``complete``, ``model``, ``instance``, ``finalize instance`` and ``finalize model``.
+    The steps are ``complete``, ``model``, ``instance``, ``execute``, ``finalize instance`` and ``finalize model``.
 
     Parameters
     ----------
@@ -133,10 +133,11 @@ class Checkpoints:
         action = self.actions.get(step)
         if action is None:
             return
+        opened = self._opened
         self._reached.put(step)
         if isinstance(action, type):
             raise action("broken")
-        assert self._opened.wait(30)
+        assert opened.wait(30)
 
     def wait_reached(self) -> str:
         """Wait until the backend has reached a step that does not just pass; the step."""
@@ -146,6 +147,12 @@ class Checkpoints:
         """From now on let every step pass."""
         self.actions.clear()
         self._opened.set()
+
+    def close(self, step: str, action: str | type[BaseException]) -> None:
+        """From now on wait or raise at a step."""
+        if self._opened.is_set():
+            self._opened = threading.Event()
+        self.actions[step] = action
 
     def assert_nothing_left(self) -> None:
         """Every model and instance that was initialised ends and is freed."""
@@ -166,6 +173,7 @@ class CheckedInstance(BackendModelInstance):
         self._checkpoints.initialized["instance"] += 1
 
     def execute(self, execution: Execution) -> None:
+        self._checkpoints.reach("execute")
         for index, request in enumerate(execution.requests):
             x = request.inputs["X"]
             execution.respond(index, [Tensor("Y", x.datatype, x.array)])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import MessageToJson
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.engine.conftest import Driver, outputs
+from tests.engine.ensembles import ensemble_source
 from tests.engine.gated import Checkpoints, Gate, gated_config
-from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.core.packed_events import unpack
 from tritonnb.engine.models.scheduler_driver import SchedulerDriver
@@ -199,3 +202,49 @@ def test_names_that_do_not_exist_leave_the_table() -> None:
             driver.background.run(driver.engine.load(f"nope{number}"))
     assert driver.background.call(lambda: len(driver.engine.table.models)) == 0
     driver.close()
+
+
+def test_names_of_models_whose_files_were_sent_leave_the_table() -> None:
+    driver = Driver(model_control_mode="explicit", allow_file_override=True)
+    sent: dict[str, str | bytes] = {
+        "config": '{"backend": "python", "max_batch_size": 8}',
+        "file:1/model.py": b"raise ValueError('broken')",
+    }
+    for number in range(20):
+        with pytest.raises(InvalidArgumentError, match="broken"):
+            driver.background.run(driver.engine.load(f"sent{number}", sent))
+    assert driver.background.call(lambda: len(driver.engine.table.models)) == 0
+    assert driver.background.run(driver.engine.index()) == []
+    driver.close()
+
+
+def test_ensembles_that_contain_one_another_are_refused_at_any_time(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(str(ensemble_source("m: X -> Y", name=name).config))
+    driver = Driver(model_repositories=[tmp_path], model_control_mode="explicit")
+    driver.serve(Gate(opened=True))
+    loads = []
+    for name, other in (("first", "second"), ("second", "first")):
+        config = MessageToJson(ensemble_source(f"{other}: X -> Y", name=name).config)
+        loads.append(driver.start(driver.engine.load(name, {"config": config})))
+    errors = [load.exception(30) for load in loads]
+    assert any("circular dependency between ensembles" in str(error) for error in errors)
+    driver.background.run(driver.engine.load("first"))
+    assert outputs(driver.send(3, model="first")) == [3]
+    driver.close()
+
+
+def test_change_of_a_model_that_is_being_unloaded_follows_the_unload(driver: Driver) -> None:
+    checkpoints = Checkpoints()
+    driver.begin_load(checkpoints, "dynamic_batching { }").result(30)
+    checkpoints.close("model", "wait")
+    change = driver.start(driver.engine.apply("m", changed(2, 0)))
+    checkpoints.wait_reached()
+    unload, late = driver.start(driver.engine.unload("m")), driver.start(driver.engine.apply("m", changed(4, 0)))
+    checkpoints.open()
+    assert change.result(30) == "reloaded"
+    unload.result(30)
+    with pytest.raises(NotFoundError, match="'m' has no available versions"):
+        late.result(30)
+    checkpoints.assert_nothing_left()

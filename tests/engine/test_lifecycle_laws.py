@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import logging
 import threading
+import time
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.engine.conftest import Answer, Driver, outputs
-from tests.engine.ensembles import serve_ensemble
-from tests.engine.gated import Gate, GatedBackend, gated_config
+from tests.engine.ensembles import ensemble_source, serve_ensemble
+from tests.engine.gated import CheckedBackend, Checkpoints, Gate, GatedBackend, gated_config
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import INT32
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
+from tritonnb.core.events import ModelStateChanged
 from tritonnb.core.messages import Tensor
+from tritonnb.core.packed_events import unpack
+from tritonnb.engine.models.scheduler_driver import SchedulerDriver
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.repository.directories import ModelSource
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _no_log_records(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Records with tracebacks, which pytest keeps, would keep models in memory."""
+    with caplog.at_level(logging.CRITICAL + 1, "tritonnb"):
+        yield
 
 
 class Generation(Backend):
@@ -181,3 +198,170 @@ class Lifecycle(RuleBasedStateMachine):
 
 TestLifecycle = Lifecycle.TestCase
 TestLifecycle.settings = settings(max_examples=25, stateful_step_count=20)
+
+
+#: What a step of a load does: passes, waits until the test lets it, or raises.
+ACTIONS = st.sampled_from(["wait", "wait", "wait", ValueError, SystemExit])
+NAMES = st.sampled_from("mmn")
+STEPS = st.sampled_from(["complete", "model", "instance", "execute", "finalize instance", "finalize model"])
+COUNTS = st.integers(1, 2)
+OPERATIONS = (
+    st.tuples(st.just("load"), NAMES, COUNTS, STEPS, st.none() | ACTIONS)
+    | st.tuples(st.just("apply"), NAMES, st.sampled_from([2, 8]), st.integers(0, 2), COUNTS)
+    | st.tuples(st.just("unload"), NAMES | st.just("e"))
+    | st.sampled_from([("load ensemble", "m: X -> Y"), ("load ensemble", "m: X -> t", "n: t -> Y")])
+)
+
+
+class Interrupted(RuleBasedStateMachine):
+    """Operations on two models and an ensemble that overlap, fail, are cancelled, and are stopped.
+
+    Whoever waits is answered; what was begun is completed or undone; the index agrees with the events, and the parts
+    of a model with one another; nothing is left of models that are not served.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = Driver()
+        self.loads: list[Checkpoints] = []
+        self.pending: list[Future[Any]] = []
+        self.answers: list[tuple[int, Answer]] = []
+        self.requests = 0
+
+    @initialize()
+    def load_both_models(self) -> None:
+        for name in "nm":
+            self.begin(("load", name, 1, None, None))
+            self.pending.pop().result(30)
+
+    def begin(self, operation: tuple[Any, ...]) -> None:
+        """Begin an operation; what it does before its first slow step is done then."""
+        engine = self.driver.engine
+        match operation:
+            case "load", name, count, step, action:
+                self.loads.append(Checkpoints({} if action is None else {step: action}))
+                config = gated_config(
+                    name, f"dynamic_batching {{ }} instance_group {{ count: {count} kind: KIND_CPU }}"
+                )
+                source = ModelSource(name, Path(), config, (1,), CheckedBackend(self.loads[-1]))
+                coroutine: Coroutine[Any, Any, Any] = engine.load_source(source)
+            case "apply", name, size, delay, count:
+                batching = f"dynamic_batching {{ max_queue_delay_microseconds: {delay} }}"
+                extra = f"{batching} instance_group {{ count: {count} kind: KIND_CPU }}"
+                coroutine = engine.apply(name, gated_config(name, extra, size))
+            case "unload", name:
+                coroutine = engine.unload(name)
+            case "load ensemble", *steps:
+                coroutine = engine.load_source(ensemble_source(*steps))
+        self.pending.append(self.driver.start(coroutine))
+        self.driver.background.call(int)
+
+    @rule(operation=OPERATIONS)
+    def begin_one(self, operation: tuple[Any, ...]) -> None:
+        self.begin(operation)
+
+    @rule(first=OPERATIONS, second=OPERATIONS, step=STEPS, action=ACTIONS, cancelled=st.sampled_from([(), (0,), (1,)]))
+    def begin_two(
+        self, first: tuple[Any, ...], second: tuple[Any, ...], step: str, action: Any, cancelled: tuple[int, ...]
+    ) -> None:
+        self.loads[-1].close(step, action)
+        for number, operation in enumerate((first, second)):
+            self.begin(operation)
+            if number in cancelled:
+                self.pending[-1].cancel()
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def cancel_the_latest(self) -> None:
+        self.pending[-1].cancel()
+
+    @rule(data=st.data())
+    def let_a_model_continue(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.loads)).open()
+
+    @rule(name=NAMES | st.just("e"), waits=st.booleans())
+    def infer(self, name: str, waits: bool) -> None:
+        self.requests += 1
+        if waits:
+            self.loads[-1].close("execute", "wait")
+        with contextlib.suppress(TritonError):  # it may be unloaded
+            self.answers.append((self.requests, self.driver.send(self.requests, model=name)))
+
+    @rule()
+    def settle(self) -> None:
+        for checkpoints in self.loads:
+            checkpoints.open()
+        self.finish()
+        table = self.driver.engine.table
+        self.driver.background.run(table.wait_until_closed())
+        self.driver.background.call(self.check_versions)
+        served = self.driver.background.call(lambda: {model.name for model in self.driver.engine.models()} - {"e"})
+        deadline = time.monotonic() + 10
+        while self.left() != len(served) and time.monotonic() < deadline:
+            gc.collect()
+        assert self.left() == len(served)
+
+    def left(self) -> int:
+        """The number of models that were initialised and not finalized."""
+        return sum(load.initialized["model"] - load.finalized["model"] for load in self.loads)
+
+    def finish(self) -> None:
+        """Wait until every operation is complete, even one that was cancelled, and every request is answered."""
+        for future in self.pending:
+            with contextlib.suppress(TritonError, CancelledError):
+                future.result(30)
+        self.pending.clear()
+        operations = self.driver.engine._repository.operations
+        while self.driver.background.call(operations.unfinished):
+            pass
+        for number, answer in self.answers:
+            response = answer.result(30)
+            assert response.error is not None or outputs(answer) == [number]
+        self.answers.clear()  # a request refers to the driver of its model
+
+    def check_versions(self) -> None:
+        """Nothing is half done: configuration, validator, scheduler and instances of a version agree."""
+        states = {v.state.value for model in self.driver.engine.table.models.values() for v in model.versions.values()}
+        assert states <= {"READY", "UNAVAILABLE"}
+        for model in self.driver.engine.models():
+            assert model.in_flight == 0
+            config = model.config
+            assert model.spec.max_batch_size == config.max_batch_size
+            if isinstance(model.driver, SchedulerDriver):
+                scheduler = model.driver.scheduler
+                assert isinstance(scheduler, DynamicBatcher)
+                settings = scheduler.settings
+                delay_ns = config.dynamic_batching.max_queue_delay_microseconds * 1000
+                assert (settings.max_batch_size, settings.max_queue_delay_ns) == (config.max_batch_size, delay_ns)
+                assert len(model.instances) == config.instance_group[0].count
+
+    @invariant()
+    def the_index_agrees_with_the_last_events(self) -> None:
+        def read() -> None:
+            last = {}
+            for event in self.driver.engine.stream.recent:
+                if event[0] == ModelStateChanged.__name__:
+                    change = unpack(event)
+                    assert isinstance(change, ModelStateChanged)
+                    last[change.model] = change.state
+            models = self.driver.engine.table.models
+            states = {name: entry.versions[1].state.value for name, entry in models.items() if 1 in entry.versions}
+            assert states == {name: state for name, state in last.items() if name in states}
+            assert all(state == "UNAVAILABLE" for name, state in last.items() if name not in states)
+
+        self.driver.background.call(read)
+
+    def teardown(self) -> None:
+        stopping = self.driver.start(self.driver.engine.stop())
+        self.driver.background.call(int)  # it has begun
+        for checkpoints in self.loads:
+            checkpoints.open()
+        stopping.result(30)
+        self.finish()
+        self.driver.background.stop()
+        for checkpoints in self.loads:
+            checkpoints.assert_nothing_left()
+
+
+TestInterrupted = Interrupted.TestCase
+TestInterrupted.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import http.client
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -207,6 +209,33 @@ def test_stop_ends_processes_that_start(write_model: Callable[..., Path], model:
         server.stop()
         assert time.monotonic() - began < 10
         assert caller.result(30) == "model 'm' was not loaded: the server is stopping"
+
+
+@pytest.mark.usefixtures("_returned")
+def test_polls_loads_and_unloads_at_the_same_time_follow_one_another(write_model: Callable[..., Path]) -> None:
+    with Server(write_model("other", python_model("x")), port=0, model_control_mode="poll") as server:
+        write_model("m", SLOW)
+        with ThreadPoolExecutor(4) as pool:
+            polls = [pool.submit(server.run, server.engine.poll()) for _ in range(2)]
+            GATE.entered.get(timeout=30)
+            load = pool.submit(server.load, "m")
+            cancelled = asyncio.run_coroutine_threadsafe(server.engine.poll(), server._background.loop)
+            server.call(int)
+            cancelled.cancel()
+            GATE.opened.set()
+            load.result(30)
+            for poll in polls:
+                poll.result(30)
+        assert GATE.entered.empty()  # it was loaded once
+        shutil.rmtree(tmp_path_of(server) / "m")
+        server.run(server.engine.poll())
+        assert list(server) == ["other"]
+    assert not server.alive
+
+
+def tmp_path_of(server: Server) -> Path:
+    (repository,) = server.engine.options.model_repositories
+    return Path(repository)
 
 
 @pytest.mark.usefixtures("_returned")
