@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, get_origin
 
 import numpy.typing as npt
 
@@ -101,9 +101,11 @@ def _tensor_type(annotation: object, what: str, name: str) -> TensorType:
         problem = f"is annotated with {annotation}, without dims"
     else:
         problem = f"is annotated with {annotation!r}"
+    several = isinstance(annotation, (tuple, list)) or get_origin(annotation) in (tuple, list, dict)
+    dictionary = "; for several outputs, a dict such as {'label': INT64[1], 'score': FP32[1]}" if several else ""
     raise InvalidArgumentError(
         f"model '{name}': the {what} {problem}: expected a tensor type with dims, such as FP32[1], or FP32[-1] for a "
-        "variable dim"
+        f"variable dim{dictionary}"
     )
 
 

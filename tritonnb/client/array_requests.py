@@ -143,7 +143,7 @@ def make_request(
         if tensor_spec is None:
             raise InvalidArgumentError(
                 f"unexpected inference input '{name}' for model '{spec.name}': "
-                f"it has {', '.join(map(repr, spec.inputs))}"
+                f"it has {', '.join(map(repr, spec.inputs)) or 'no inputs'}"
             )
         converted[name] = Tensor(name, tensor_spec.datatype, _from_numpy(spec.name, tensor_spec, value, copy))
     request = InferRequest(

@@ -39,9 +39,16 @@ def frames_to_notes(error: E) -> E:
 
 
 def location_suffix(error: BaseException) -> str:
-    """Return the innermost line of user code in the traceback, as the end of a message; empty if there is none."""
+    """Return the innermost line of user code in the traceback, as the end of a message; empty if there is none.
+
+    In a library, whose code the user may not know, the line of the user's file that called it is named as well.
+    """
     frames = _user_frames(error)
-    return f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name})" if frames else ""
+    if not frames:
+        return ""
+    *_, own = (frame for frame in frames if frame.filename == frames[0].filename)
+    called = "" if own is frames[-1] else f", called in line {own.lineno} of {own.filename}, in {own.name}"
+    return f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name}{called})"
 
 
 def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:

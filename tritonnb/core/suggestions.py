@@ -18,7 +18,8 @@ def similar_name(name: str, known: Iterable[str]) -> str:
     ('onnxruntime', 'pytorch')
     """
     candidates = sorted(known)
-    similar = [candidate for candidate in candidates if candidate.startswith(name)]
+    similar = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+    similar += [candidate for candidate in candidates if candidate.startswith(name)]
     similar += difflib.get_close_matches(name, candidates, n=1, cutoff=_LEAST_SIMILARITY)
     if len(name) >= _MIN_PART_LENGTH:
         similar += [candidate for candidate in candidates if name in candidate]

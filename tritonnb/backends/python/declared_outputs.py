@@ -1,4 +1,8 @@
-"""The output names of a model, and a warning if the model returns others."""
+"""The inputs and outputs of a model's configuration, and a warning if the model uses others.
+
+Triton says nothing in these cases: the model gets None, or the client a response that differs from the metadata. So the
+log does, once for each model instance and name.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,43 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+from tritonnb.core.messages import Tensor
+from tritonnb.core.shapes import fits, shape_text
 from tritonnb.core.suggestions import did_you_mean
+from tritonnb.core.texts import shown
+from tritonnb.model_config.schema import TensorSpec
 
 logger = logging.getLogger(__name__)
+
+
+class DeclaredInputs:
+    """The inputs of a model: what to say if it asks for another one, for which it gets None.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the configuration; a request may lack those that are optional.
+    model : str
+    """
+
+    def __init__(self, names: Sequence[str], model: str) -> None:
+        self._names = names
+        self._model = model
+        self._reported: set[str] = set()
+        self.hint = ""
+
+    def report(self, name: object, present: Iterable[str]) -> None:
+        """Set ``hint``, and log it if it has not been logged, unless the input is an optional one."""
+        if name in self._names:
+            return
+        known = list(dict.fromkeys([*self._names, *present]))
+        listed = ", ".join(map(repr, known)) or "none"
+        similar = did_you_mean(name, known) if isinstance(name, str) else ""
+        only = f"; did you mean '{known[0]}'?" if len(known) == 1 else ""
+        self.hint = f"get_input_tensor_by_name expected an input ({listed}), got {shown(name)}{similar or only}"
+        if shown(name) not in self._reported:
+            self._reported.add(shown(name))
+            logger.warning("model '%s': %s", self._model, self.hint)
 
 
 class DeclaredOutputs(tuple[str, ...]):
@@ -28,11 +66,13 @@ class DeclaredOutputs(tuple[str, ...]):
     model: str
     others: Sequence[str]
     is_reported: bool
+    has_differed: bool
 
     def __new__(cls, names: Iterable[str], model: str, others: Sequence[str] = ()) -> Self:
         """Create the tuple of the names."""
         outputs = super().__new__(cls, names)
-        outputs.model, outputs.others, outputs.is_reported = model, others, False
+        outputs.model, outputs.others = model, others
+        outputs.is_reported = outputs.has_differed = False
         return outputs
 
     def report(self, returned: Iterable[str]) -> None:
@@ -49,3 +89,18 @@ class DeclaredOutputs(tuple[str, ...]):
             declared,
             did_you_mean(dropped[0], self) or (f"; did you mean '{self[0]}'?" if len(self) == 1 else ""),
         )
+
+    def check(self, output: Tensor, spec: TensorSpec, is_batching: bool) -> None:
+        """Log that an output differs from its declaration, if none has been logged: Triton passes it on as it is."""
+        dims = spec.dims if spec.reshape is None else spec.reshape
+        expected = (-1, *dims) if is_batching else dims
+        problem = ""
+        if output.datatype is not spec.datatype:
+            problem = f"expected {spec.datatype.name}, got {output.datatype.name}"
+        elif not fits(output.array.shape, expected):
+            problem = f"expected shape {shape_text(expected)}, got {shape_text(output.array.shape)}"
+            if is_batching and fits(output.array.shape, dims):
+                problem += ": the batch dimension is missing"
+        if problem:
+            self.has_differed = True
+            logger.warning("model '%s': returned output '%s' differs: %s", self.model, output.name, problem)

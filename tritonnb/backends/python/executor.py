@@ -13,7 +13,7 @@ from tritonnb.backends.batching import with_configured_shape
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.python import module_import
 from tritonnb.backends.python.coroutines import CoroutineRunner
-from tritonnb.backends.python.declared_outputs import DeclaredOutputs
+from tritonnb.backends.python.declared_outputs import DeclaredInputs, DeclaredOutputs
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, Send, to_core_response
 from tritonnb.backends.python.tensor import to_core_tensor
@@ -145,6 +145,8 @@ class ModelExecutor:
         self._batching = spec.max_batch_size > 0
         self._states = tuple([state.output_name for state in config.sequence_batching.state])
         self._outputs = DeclaredOutputs(spec.outputs, spec.name, self._states)
+        self._output_specs = dict(spec.outputs)
+        self._inputs = DeclaredInputs(list(spec.inputs), spec.name)
         self._decoupled = bool(config.model_transaction_policy.decoupled)
 
     def execute(self, execution: Execution) -> None:
@@ -163,10 +165,12 @@ class ModelExecutor:
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
                 functools.partial(self._send_function, execution, index, senders),
+                self._inputs,
             )
             for index, request in enumerate(execution.requests)
         ]
         execution.compute_started()
+        self._inputs.hint = ""
         try:
             responses = self._model.execute(requests)
             if inspect.iscoroutine(responses):
@@ -174,6 +178,8 @@ class ModelExecutor:
         except BaseException as error:
             self._close_senders(execution, senders)
             failure = self._error(self._describe(error))
+            if isinstance(error, (AttributeError, TypeError)):  # most often the model used the None that it got
+                failure.hint = self._inputs.hint
             failure.model_error = frames_to_notes(error)
             raise failure from None
         execution.compute_ended()
@@ -209,8 +215,6 @@ class ModelExecutor:
         if not self._decoupled:
             return self._single_sender(execution, index, senders).send
         send = execution.sender(index).send
-        if not self._reshaped:
-            return send
         return lambda response: send(self._configure(response))
 
     def _single_sender(self, execution: Execution, index: int, senders: _Senders) -> SingleResponseSender:
@@ -272,6 +276,11 @@ class ModelExecutor:
             return InferResponse(error=self._error(f"{type(error).__name__}: {printable(error)}"))
 
     def _configure(self, response: InferResponse) -> InferResponse:
+        if not self._outputs.has_differed:
+            for output in response.outputs:
+                declared = self._output_specs.get(output.name)
+                if declared is not None:
+                    self._outputs.check(output, declared, self._batching)
         if self._reshaped:
             response.outputs = [
                 with_configured_shape(output, self._reshaped.get(output.name), self._batching)

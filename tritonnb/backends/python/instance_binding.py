@@ -37,6 +37,8 @@ class InstanceBinding:
         Whether the instance is initialised and not being finalised: only then can it send requests to other models.
     process : int
         ID of the process in which the server's threads run.
+    missed_outputs : set of str
+        Names of outputs that the model asked for and a response did not have: each is logged once.
     """
 
     directory: Path
@@ -44,6 +46,7 @@ class InstanceBinding:
     name: str = ""
     executing: bool = False
     process: int = field(default_factory=os.getpid)
+    missed_outputs: set[str] = field(default_factory=set)
 
     def enter(self) -> None:
         """Bind the current thread to this instance."""

@@ -36,7 +36,10 @@ from tritonnb.backends.python.response import (
 )
 from tritonnb.backends.python.tensor import Tensor
 from tritonnb.core import datatypes
-from tritonnb.core.texts import encodable
+from tritonnb.core.suggestions import did_you_mean
+from tritonnb.core.texts import encodable, shown
+
+_logger = logging.getLogger(__name__)
 
 
 class Logger:
@@ -150,7 +153,21 @@ def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | N
 
 def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor | None:
     """Return an output of a response, or None."""
-    return next((tensor for tensor in response.output_tensors() if tensor.name() == name), None)
+    tensors = response.output_tensors()
+    found = next((tensor for tensor in tensors if tensor.name() == name), None)
+    binding = current_binding()
+    if found is None and binding is not None and shown(name) not in binding.missed_outputs:
+        binding.missed_outputs.add(shown(name))
+        names = [tensor.name() for tensor in tensors]
+        error = response.error()
+        _logger.warning(
+            "model instance '%s': get_output_tensor_by_name expected an output of the response (%s), got %s%s",
+            binding.name,
+            f"an error: {error.message()}" if error is not None else ", ".join(map(repr, names)) or "none",
+            shown(name),
+            did_you_mean(name, names) if isinstance(name, str) else "",
+        )
+    return found
 
 
 def get_input_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
 from tritonnb.backends.python.calls import ResponseIterator
+from tritonnb.backends.python.declared_outputs import DeclaredInputs
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, Send, check_types
@@ -83,7 +84,7 @@ class InferenceRequest:
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    __slots__ = ("_cause", "_inputs", "_new_send", "_outputs", "_request", "_tensors", "release_flags")
+    __slots__ = ("_cause", "_declared", "_inputs", "_new_send", "_outputs", "_request", "_tensors", "release_flags")
 
     def __init__(
         self,
@@ -140,14 +141,19 @@ class InferenceRequest:
         self._inputs: tuple[Tensor, ...] | None = tuple(inputs)
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
+        self._declared: DeclaredInputs | None = None
         self._new_send: Callable[[], Send] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
     def received(
-        cls, request: InferRequest, outputs: tuple[str, ...], new_send: Callable[[], Send]
+        cls,
+        request: InferRequest,
+        outputs: tuple[str, ...],
+        new_send: Callable[[], Send],
+        declared: DeclaredInputs | None = None,
     ) -> InferenceRequest:
-        """Return a request that the model receives; ``outputs`` are the requested ones."""
+        """Return a request that the model receives; ``outputs`` are the requested ones, ``declared`` its inputs."""
         received = cls.__new__(cls)
         received._request = request
         received._inputs = None
@@ -155,6 +161,7 @@ class InferenceRequest:
         received._outputs = outputs
         received._new_send = new_send
         received._cause = None
+        received._declared = declared
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
 
@@ -212,6 +219,8 @@ class InferenceRequest:
         if tensor is None and request.states is not None:
             tensor = request.states.inputs.get(name)
         if tensor is None:
+            if self._declared is not None:
+                self._declared.report(name, request.inputs)
             return None
         received = self._tensors[name] = Tensor.received(tensor, request.read_only_inputs)
         return received

@@ -137,6 +137,8 @@ class RequestValidator:
             self._refuse(
                 request,
                 f"inference request batch-size must be <= {self._spec.max_batch_size} for '{self._spec.name}'",
+                hint=f"it has {request.batch_size} rows; send fewer, or set max_batch_size in the configuration, which "
+                "a backend completes if it has none",
             )
 
     # --- contents -----------------------------------------------------------------------------
@@ -218,8 +220,8 @@ class RequestValidator:
 
     # --- errors -------------------------------------------------------------------------------
 
-    def _refuse(self, request: InferRequest, message: str) -> NoReturn:
-        raise InvalidArgumentError(request.id_prefix + message)
+    def _refuse(self, request: InferRequest, message: str, hint: str = "") -> NoReturn:
+        raise InvalidArgumentError(request.id_prefix + message, hint=hint)
 
     def _refuse_count(self, request: InferRequest) -> NoReturn:
         spec = self._spec
@@ -248,6 +250,7 @@ class RequestValidator:
             request,
             f"unexpected shape for input '{spec.name}' for model '{self._spec.name}'. Expected "
             f"{shape_text(expected)}, got {shape_text(shape)}. {note}",
+            hint="" if shape else "it is a single value: put it into lists, one for each dimension",
         )
 
 
