@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self, TypeVar
 
+from tritonnb.core.texts import printable
+
 
 @dataclass(frozen=True, slots=True)
 class Fix:
@@ -143,6 +145,8 @@ class TritonError(Exception):
         problems: Iterable[Problem] = (),
         model_error: BaseException | None = None,
     ) -> None:
+        if type(message) is not str:  # functions raise it, too, with anything; compiled modules read a str
+            message = printable(message)
         super().__init__(message)
         self.message = message
         self.status = status or self.default_status

@@ -272,7 +272,7 @@ class ModelExecutor:
             return self._configure(to_core_response(response, output_names))
         except TritonError:
             raise
-        except Exception as error:  # such as a string that UTF-8 cannot express; its elements may raise anything
+        except (Exception, SystemExit) as error:  # a string that UTF-8 cannot express; elements may raise anything
             return InferResponse(error=self._error(f"{type(error).__name__}: {printable(error)}"))
 
     def _configure(self, response: InferResponse) -> InferResponse:
