@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.lab.analysis.constraint import Constraint
+from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.plan import Plan
 from tritonnb.lab.prediction.plan_search import GROUP
 from tritonnb.lab.prediction.prediction import rate_of, resampled_arrivals
@@ -120,6 +122,37 @@ def test_p99_of_a_group_is_close_to_that_of_all_replicas(
     p99_ms = np.quantile(kept.latency_ns[late] / 1e6, 0.99)
     assert replicas > 2 * GROUP
     assert p99_ms == pytest.approx(plan.best.prediction.latency_p99_ms.value, rel=0.1)
+
+
+@pytest.mark.parametrize("constraint", ["p99 < 40 ms", "p90 < 30 ms", "mean < 25 ms and p95 < 40 ms"])
+def test_plan_prints_the_constrained_figures_and_is_judged_by_them(recording: tnb.Recording, constraint: str) -> None:
+    plan = recording.twin().plan(constraint, rate=600, spare=1, **FIXED)
+    bounds = Constraint(constraint).bounds
+    assert list(plan.best.constrained) == list(bounds)
+    rows = dict(plan.rows())
+    for name, bound_ms in bounds.items():
+        assert plan.best.constrained[name].high <= bound_ms
+        assert rows[f"{name} (ms)"] == str(plan.best.constrained[name])
+    lost_holds = all(plan.constrained_after_loss[name].high <= bound_ms for name, bound_ms in bounds.items())
+    assert plan.holds_after_loss == lost_holds
+    assert plan.best.prediction.utilization.high <= 1
+    assert plan.capacity_share <= 0.9
+    assert f"with {plan.best.replicas - 1} replicas, after the loss of the spare" in rows["margin"]
+    assert "of the capacity" in rows["utilization"]
+
+
+def test_interrupted_plan_is_what_was_found(recording: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin, steps = recording.twin(), count()
+    assert twin.misfits
+
+    def interrupt(progress: Progress) -> None:
+        if next(steps) == 30:  # one option is confirmed by 20 simulations
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "step", interrupt)
+    plan = twin.plan("p99 < 60 ms", rate=300, **FIXED)
+    assert plan.interrupted
+    assert plan.verdict().endswith("Interrupted: another plan may be cheaper.")
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1, 0.001])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.typical_times import TypicalTimes
+from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.prediction import Range
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
@@ -294,6 +295,48 @@ def test_twin_reports_what_it_learned_and_its_prediction_error(twin: Twin) -> No
     figure = twin.plot()
     assert len(figure.axes) == 1
     assert tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5)).twin().validation == ()
+
+
+def test_throughput_of_given_arrivals_has_no_range_beyond_chance() -> None:
+    """Executions wait before they begin: that concerns latencies only. No share exceeds 1."""
+    rec = tnb.simulate(CONFIG, tnb.poisson(150, 5, seed=1), VARYING, seed=1)
+    twin = rec.twin()
+    twin.times.__dict__["dispatch_share"] = 0.3
+    given = twin.predict(arrivals=tnb.poisson(150, 5, seed=2))
+    assert given.throughput.high / given.throughput.low < 1.02
+    assert given.latency_p50_ms.high / given.latency_p50_ms.low > 2
+    busy = twin.predict(rate=900, max_queue_delay_microseconds=0)
+    assert busy.utilization.high <= 1
+    assert twin.range_ms(30).high / twin.range_ms(30).low > twin.range_ms(1).high / twin.range_ms(1).low
+
+
+def test_interrupted_prediction_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    rec = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=1), VARYING, seed=1)
+    twin = rec.twin()
+    assert twin.misfits
+    steps: list[int] = []
+
+    def interrupt(progress: Progress) -> None:
+        steps.append(len(steps))
+        if len(steps) == limit:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "step", interrupt)
+    limit = 12
+    remarks = twin.predict().remarks
+    assert remarks[-1] == "interrupted: the ranges are those of 12 of 40 simulations"
+    steps.clear()
+    limit = 3
+    with pytest.raises(KeyboardInterrupt):
+        twin.predict()
+
+
+def test_prediction_of_no_arrivals_or_of_a_text_as_rate_is_refused() -> None:
+    twin = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=1), tnb.fixed(5)).twin()
+    with pytest.raises(tnb.TritonError, match="predict expected at least one arrival, got none"):
+        twin.predict(arrivals=[])
+    with pytest.raises(tnb.TritonError, match="rate expected a positive number of requests per second, got 'fast'"):
+        twin.predict(rate="fast")  # type: ignore[arg-type]
 
 
 def test_unpredictable_recording_is_refused() -> None:
