@@ -29,6 +29,7 @@ from tests.engine.gated import Gate, GatedBackend, gated_config
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.engine.models.bls import models_waited_for
 from tritonnb.engine.repository.directories import ModelSource
 from tritonnb.engine.repository.table import ExitTimeoutError
 from tritonnb.engine.submission import Submission
@@ -245,7 +246,7 @@ class Callers(RuleBasedStateMachine):
         assert [engine.model(model).driver.queue_depth() for model in MODELS] == [0] * len(MODELS)
         assert not engine.submitter._pending
         for model in MODELS:
-            assert [instance.waits_for for instance in engine.model(model).instances if instance.waits_for] == []
+            assert not any(map(models_waited_for, engine.model(model).instances))
         drivers = [engine.model(model).driver for model in MODELS]
         while any(type(item) is InferRequest and item.accepted_by in drivers for item in gc.get_objects()):
             gc.collect()  # until the last thread has let go
@@ -384,7 +385,7 @@ def test_caller_of_a_model_that_calls_another_one_is_answered(tmp_path: Path, mo
         if ending != "stop":
             for model in ("caller", "m"):
                 server.run(server.engine.model(model).wait_until_drained())
-            assert [instance.waits_for for instance in server.engine.model("caller").instances] == [[]]
+            assert [models_waited_for(instance) for instance in server.engine.model("caller").instances] == [[]]
     finally:
         gate.open()
         loop.close()

@@ -14,16 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution, FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError, strip_traceback
 from tritonnb.engine.execution.loop import run_in_thread, settle
 from tritonnb.scheduling.instances import RateLimiter
-
-if TYPE_CHECKING:
-    from tritonnb.engine.models.served_model import ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +75,6 @@ class Instance:
         The error of the requests in its slots, which end when the batch that it has been assigned has failed.
     limiter : RateLimiter or None
         The rate limiter that starts its batches; set when the instance has been created.
-    waits_for : list of ServedModel
-        The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
 
     __deletable__ = ("backend_instance",)  # compiled classes have to say so
@@ -98,7 +93,6 @@ class Instance:
         self.awaits_recovery = False
         self.pending_loss: InternalError | None = None
         self.limiter: RateLimiter | None = None
-        self.waits_for: list[ServedModel] = []
         self._loop = loop
         self._driver = driver
         self._may_run_inline = inline

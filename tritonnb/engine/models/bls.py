@@ -12,7 +12,7 @@ import concurrent.futures
 import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -20,14 +20,38 @@ from tritonnb.engine.execution.instance import Instance, instance_that_waits
 from tritonnb.engine.execution.loop import SIGNAL_CHECK_S, STOPPED
 from tritonnb.engine.models.ensemble_driver import EnsembleDriver
 from tritonnb.engine.models.served_model import ServedModel
-from tritonnb.engine.submission import Submission
+from tritonnb.engine.submission import Submission, Submitter
 from tritonnb.telemetry.custom_metrics import CustomMetrics
-
-if TYPE_CHECKING:
-    from tritonnb.engine.engine import Engine
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class CalledEngine(Protocol):
+    """What calls by models need of the engine, an `Engine`.
+
+    Attributes
+    ----------
+    submitter : Submitter
+    """
+
+    submitter: Submitter
+
+    def check_model_control(self) -> None:
+        """Raise UnavailableError unless the model control mode is ``"explicit"``."""
+
+    def model(self, name: str, version: int = -1) -> ServedModel:
+        """Return a model that is ready."""
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes] | None = None, *, trusted: bool) -> None:
+        """Load a model."""
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Unload a model."""
+
+    async def model_ready(self, name: str, version: int = -1) -> bool:
+        """Return whether a model is ready."""
+        return False
 
 
 class ModelCalls:
@@ -35,7 +59,7 @@ class ModelCalls:
 
     Parameters
     ----------
-    engine : Engine
+    engine : CalledEngine
 
     Attributes
     ----------
@@ -46,7 +70,7 @@ class ModelCalls:
 
     loop: asyncio.AbstractEventLoop
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CalledEngine) -> None:
         self.metrics = CustomMetrics()
         self._engine = engine
 
@@ -173,21 +197,26 @@ def register_wait(request: InferRequest, served: ServedModel, caller: Instance |
     request.observe_responses(stop_waiting)
 
 
-#: The instances of all servers of the process that wait for a response.
-_waiting: set[Instance] = set()
+#: The instances of all servers of the process that wait for responses, and the model versions that they wait for.
+_waiting: dict[Instance, list[ServedModel]] = {}
+
+
+def models_waited_for(instance: Instance) -> list[ServedModel]:
+    """Return the model versions whose responses the code on the thread of an instance waits for."""
+    return list(_waiting.get(instance, ()))
 
 
 def _begin_wait(caller: Instance, served: ServedModel) -> None:
-    caller.waits_for.append(served)
-    _waiting.add(caller)
+    _waiting.setdefault(caller, []).append(served)
     if caller.limiter is not None:
         caller.limiter.waiting += 1
 
 
 def _end_wait(caller: Instance, served: ServedModel) -> None:
-    caller.waits_for.remove(served)
-    if not caller.waits_for:
-        _waiting.discard(caller)
+    models = _waiting[caller]
+    models.remove(served)
+    if not models:
+        del _waiting[caller]
     if caller.limiter is not None:
         caller.limiter.waiting -= 1
 
@@ -200,7 +229,9 @@ def _stuck_instances() -> set[Instance]:
     is copied first.
     """
     stuck = set(_waiting)
-    while freed := {caller for caller in stuck if all(_can_respond(model, stuck) for model in list(caller.waits_for))}:
+    while freed := {
+        caller for caller in stuck if all(_can_respond(model, stuck) for model in models_waited_for(caller))
+    }:
         stuck -= freed
     return stuck
 
