@@ -162,10 +162,10 @@ class TritonPythonModel:
 )
 FIELDS = """
     backend: "python"
-    max_batch_size: 6
+    max_batch_size: 7
     input { name: "text_input" data_type: TYPE_STRING dims: 1 }
     output { name: "text_output" data_type: TYPE_STRING dims: 1 }
-    dynamic_batching { preferred_batch_size: 6 max_queue_delay_microseconds: 100000 }
+    dynamic_batching { preferred_batch_size: 7 max_queue_delay_microseconds: 100000 }
 """
 
 
@@ -279,7 +279,7 @@ def stream(server: Server, text: str) -> tuple[int, bytes]:
     return (500 if message.error_message else 200), json.dumps(message.error_message).encode()
 
 
-DOORS = [infer, generate, generate_stream, call, stream]
+DOORS = [infer, generate, generate_stream, call, stream, complete]
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
