@@ -336,7 +336,7 @@ def test_prediction_of_no_arrivals_or_of_a_text_as_rate_is_refused() -> None:
     with pytest.raises(tnb.TritonError, match="predict expected at least one arrival, got none"):
         twin.predict(arrivals=[])
     with pytest.raises(tnb.TritonError, match="rate expected a positive number of requests per second, got 'fast'"):
-        twin.predict(rate="fast")  # type: ignore[arg-type]
+        twin.predict(rate="fast")
 
 
 def test_unpredictable_recording_is_refused() -> None:
