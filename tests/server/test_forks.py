@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tests.server.forks import LIMIT_S, in_child
+from tritonnb.backends.isolation.process import ChildProcess
 from tritonnb.core import forks
 from tritonnb.errors import UnavailableError
 from tritonnb.server.model_handle import ModelHandle
@@ -369,6 +371,19 @@ def test_sockets_of_others_stay_open_in_a_child(server: tnb.Server) -> None:
         client = socket.create_connection(("127.0.0.1", server.port))
         assert in_child(lambda: [own.send(b"x"), client.getpeername()[1]]) == str([1, server.port])
         client.close()
+
+
+def test_files_with_the_numbers_of_an_ended_process_stay_open_in_a_child(tmp_path: Path) -> None:
+    process = ChildProcess("m", None, str(tmp_path))
+    process.close()  # the object remains
+    pipes = [os.pipe() for _ in range(16)]
+    try:
+        numbers = [number for pipe in pipes for number in pipe]
+        assert in_child(lambda: all(stat.S_ISFIFO(os.fstat(number).st_mode) for number in numbers)) == "True"
+    finally:
+        for number in numbers:
+            os.close(number)
+    assert process.has_ended
 
 
 def test_process_of_a_model_ends_with_the_server_while_a_child_lives(repository: Path) -> None:

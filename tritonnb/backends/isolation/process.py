@@ -250,8 +250,8 @@ class ChildProcess:
                 if not readers[descriptor]():
                     poller.unregister(descriptor)
                     del readers[descriptor]
-        for descriptor in self._outputs.values():
-            os.close(descriptor)
+        while self._outputs:  # forgotten before it is closed: a forked child would release another file of this number
+            os.close(self._outputs.popitem()[1])
         self._calls.close()
         self.has_ended = True
         if self.ended is not None:
