@@ -70,13 +70,13 @@ class Soak:
         """Send all requests."""
         disturbing = asyncio.create_task(self._disturb())
         clients = [
-            self._client(_GrpcConnection(self._grpc_port) if number % 2 else _HttpConnection(self._port))
+            self._client(GrpcConnection(self._grpc_port) if number % 2 else HttpConnection(self._port))
             for number in range(connections)
         ]
         await asyncio.gather(*clients)
         disturbing.cancel()
 
-    async def _client(self, connection: _HttpConnection | _GrpcConnection) -> None:
+    async def _client(self, connection: HttpConnection | GrpcConnection) -> None:
         for number in self._numbers:
             try:
                 async with asyncio.timeout(_LOST_AFTER):
@@ -136,7 +136,15 @@ class Soak:
             pass
 
 
-class _HttpConnection:
+def write_models(repository: Path) -> None:
+    """Write the models into a repository."""
+    for name, config in MODELS.items():
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "1" / "model.py").write_text(_MODEL)
+        (repository / name / "config.pbtxt").write_text(config)
+
+
+class HttpConnection:
     """A connection for one request at a time; opened by the first one, and again by the one after `close`."""
 
     def __init__(self, port: int) -> None:
@@ -172,15 +180,15 @@ class _HttpConnection:
             self._streams = None
 
 
-class _GrpcConnection:
+class GrpcConnection:
     """The same over gRPC."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._channel: grpc.aio.Channel | None = None
 
-    async def infer(self, model: str, number: int) -> str:
-        """Send a request; returns the outcome."""
+    async def infer(self, model: str, number: int, timeout: float | None = None) -> str:
+        """Send a request with a deadline in seconds; returns the outcome."""
         if self._channel is None:
             options = [("grpc.use_local_subchannel_pool", 1)]  # otherwise all channels share one connection
             self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._port}", options=options)
@@ -189,7 +197,7 @@ class _GrpcConnection:
         request = pb.ModelInferRequest(model_name=model, id=str(number), raw_input_contents=[data])
         request.inputs.add(name="X", datatype="INT64", shape=[1, len(data) // 8])
         try:
-            response = await self._stub.ModelInfer(request)
+            response = await self._stub.ModelInfer(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             return _error_outcome(model, error.details() or str(error.code()))
         return "right" if (response.id, [*response.raw_output_contents]) == (str(number), [data]) else "wrong"
@@ -216,10 +224,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=256)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        for name, config in MODELS.items():
-            (Path(scratch) / name / "1").mkdir(parents=True)
-            (Path(scratch) / name / "1" / "model.py").write_text(_MODEL)
-            (Path(scratch) / name / "config.pbtxt").write_text(config)
+        write_models(Path(scratch))
         with ports_and_process(scratch, "--model-control-mode=explicit", "--load-model=*") as (
             port,
             grpc_port,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import gc
 import http.client
 import json
 import shutil
@@ -70,6 +71,7 @@ def _gate() -> Iterator[None]:
 
 def resources() -> tuple[list[str], int, int]:
     """The threads, the number of file descriptors and the number of child processes of this process."""
+    gc.collect()  # objects of earlier tests
     process = psutil.Process()
     threads = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb"))
     return threads, process.num_fds(), len(process.children(recursive=True))
@@ -83,9 +85,9 @@ def _returned() -> Iterator[None]:
     before = resources()
     yield
     deadline = time.monotonic() + 10
-    while resources() != before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert resources() == before
+    while (after := resources()) != before and time.monotonic() < deadline:
+        pass
+    assert after == before
 
 
 def start(write_model: Callable[..., Path], model: str = SLOW, config: str = "", **options: float) -> Server:

@@ -7,7 +7,6 @@ itself continues, since a model that is loaded by half serves nobody and holds i
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -54,7 +53,7 @@ class Operations:
             # Unlike `asyncio.shield`, this also ends when the operation is given up.
             await asyncio.wait((task, self._given_up), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            task.add_done_callback(functools.partial(_report, name, verb))  # nobody else sees its error
+            task.add_done_callback(_report)  # nobody else sees its error
             raise
         if task.done() and not task.cancelled():
             return task.result()
@@ -90,7 +89,8 @@ class Operations:
             task.cancel()
 
 
-def _report(name: str, verb: str, task: asyncio.Task[Any]) -> None:
+def _report(task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        logger.error("model '%s', whose caller no longer waits, was not %s: %s", name, verb, error_message(error))
+        level = logging.INFO if isinstance(error, UnavailableError) else logging.ERROR
+        logger.log(level, "%s (its caller no longer waits)", error_message(error).strip())
