@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.engine.conftest import Driver
+from tests.engine.conftest import Driver, error_of
+from tests.engine.ensembles import serve_function
 from tests.engine.gated import Gate, gated_config
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, UnavailableError
@@ -127,3 +129,38 @@ def test_callback_that_raises_strands_no_request_of_its_batch(driver: Driver, an
     assert driver.background.call(lambda: driver.engine.model("m").in_flight) == 0
     assert ["observer" in text for text in answered_twice] == [True, False, True, True]
     answered_twice.clear()
+
+
+class _Hostile(Exception):
+    """An exception of a model that fails wherever one looks at it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("str")
+
+    __repr__ = __str__
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def with_traceback(self, traceback: object) -> _Hostile:
+        raise RuntimeError("with_traceback")
+
+
+class _HostileTritonError(InternalError):
+    def with_traceback(self, traceback: object) -> _HostileTritonError:
+        raise SystemExit("with_traceback")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize("kind", [_Hostile, _HostileTritonError, KeyboardInterrupt, GeneratorExit])
+def test_batch_of_a_model_whose_exception_cannot_be_described_is_answered(
+    driver: Driver, kind: type[BaseException]
+) -> None:
+    def fail(request: InferRequest) -> object:
+        raise kind.__new__(kind, "text")
+
+    serve_function(driver, "m", fail)
+    for number in range(2):  # the instance goes on
+        assert kind.__name__ in str(error_of(driver.send(number)))

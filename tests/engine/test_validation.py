@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BYTES, FP32, INT32, INVALID, DataType, encode_bytes
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.engine.models.validation import IncompleteStringError, RequestValidator
+from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.model_config.schema import ModelSpec
 
 TWO = """

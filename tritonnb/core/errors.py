@@ -224,6 +224,17 @@ class InvalidArgumentError(TritonError):
     default_status = Status.INVALID_ARG
 
 
+# Not in a compiled module: its instances would have no `__dict__`, which `TritonError.fresh` copies.
+class IncompleteStringError(InvalidArgumentError):
+    """The length of a string exceeds the data; Triton detects this after all other errors.
+
+    Examples
+    --------
+    >>> IncompleteStringError("incomplete string data").fresh().status.http
+    400
+    """
+
+
 class UnavailableError(TritonError):
     """Temporarily unavailable: the queue is full, the request expired, or the server is stopping.
 

@@ -221,7 +221,7 @@ class Engine:
         TritonError
             If the model is not ready, or would wait for itself.
         """
-        served = self.table.get(request.model_name, request.model_version)
+        served = self.model(request.model_name, request.model_version)
         register_wait(request, served, caller)
         submission.submit(served, request)
 

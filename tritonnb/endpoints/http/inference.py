@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 from tornado import httputil
 
-from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
 from tritonnb.endpoints.http.admission import Admission
@@ -28,7 +28,6 @@ from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, Lig
 from tritonnb.endpoints.protocols import InferenceModel, Models
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.engine.models.validation import IncompleteStringError
 from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.tracing import Trace, Tracer
 

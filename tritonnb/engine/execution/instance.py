@@ -256,11 +256,19 @@ class Instance:
         try:
             self.backend_instance.execute(execution)
         except BaseException as error:  # even SystemExit, which must not end the instance's thread
-            return self._failures.convert(error, execution)
+            return self._describe(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
             self._is_quick = execution.exec_end_ns - execution.exec_start_ns < QUICK_EXECUTION_NS
         return None
+
+    def _describe(self, error: BaseException, execution: Execution) -> TritonError:
+        try:
+            return self._failures.convert(error, execution)
+        except BaseException as raised:  # the exception is an object of the model, but the batch must be answered
+            text = f"{type(error).__name__}, which cannot be described: {type(raised).__name__}"
+            logger.error("instance '%s' failed: %s", self.spec.name, text)  # no traceback, which would contain it
+            return InternalError(text)
 
     def _recover(self) -> None:
         is_running = self.backend_instance.recover()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import split_bytes
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
 from tritonnb.core.shapes import element_count, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
@@ -24,10 +24,6 @@ _BATCH_NOTE = (
     "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
     "max_batch_size."
 )
-
-
-class IncompleteStringError(InvalidArgumentError):
-    """The length of a string exceeds the data; Triton detects this after all other errors."""
 
 
 class RequestValidator:

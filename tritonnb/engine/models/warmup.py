@@ -19,13 +19,13 @@ import numpy.typing as npt
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, zeros
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, discard_response
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.models.sequence_inputs import SequenceInputs, read_array, read_only_tensors
 from tritonnb.engine.models.served_model import ServedModel
-from tritonnb.engine.models.validation import IncompleteStringError, RequestValidator
+from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.model_config.model_files import check_warmup_sample, model_file
 from tritonnb.model_config.schema import ModelSpec
 
