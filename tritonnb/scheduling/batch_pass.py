@@ -8,7 +8,7 @@ applies decides:
 1  a preferred size is reached, or the next request would exceed all,  send the requests up to there
    and the queue delay is not exceeded
 2  no request can join the current payload                             start the next payload; if the inputs
-                                                                       differ, wait until an instance takes this one
+                                                                       differ, wait until an instance takes this payload
 3  the batch has the largest preferred size                            send it
 4  the next request cannot join the batch                              send it
 5  the queue delay is exceeded, or is 0                                send it; the payload can still grow
@@ -34,7 +34,7 @@ class BatchingStrategy(Protocol):
     """Custom batching: code of a model decides which requests share a batch.
 
     The dynamic batcher asks it before it adds a request to the batch that is being formed; sizes, delays and priorities
-    are those of the configuration. The functions are those of Triton's batching libraries (*tritonbackend.h*).
+    come from the configuration. The functions follow Triton's batching libraries (*tritonbackend.h*).
     """
 
     def begin_batch(self) -> object:
@@ -73,12 +73,14 @@ class StrategyBatch:
             self.size += 1
 
     def admits(self, request: Schedulable) -> bool:
-        """Return whether a request may join the batch; the first one may, since it could never run otherwise.
+        """Return whether a request may join the batch; the first request may, since it could never run otherwise.
 
         A request that joins is counted by the caller.
         """
         if not self._is_open:
             self._state, self._is_open = self._strategy.begin_batch(), True
+        # The library is asked about the first request as well, although its answer is ignored, so that it can count it.
+        # Triton obeys a refusal even here, and the model stalls (docs/deviations.md).
         return self._strategy.include(request, self._state) or self.size == 0
 
     def end_batch(self) -> None:
@@ -105,8 +107,8 @@ class Pass:
     action : str
         `SEND`, `NEXT_PAYLOAD`, `WAIT` or `BLOCKED`.
     count : int
-        Number of pending requests to send. After the scan alone: those up to the last preferred size, or up to where
-        all would be exceeded; else 0.
+        Number of pending requests to send. After the scan alone: the requests up to the last preferred size, or up
+        to where all would be exceeded; else 0.
     rule : str
         Why they are sent: a rule of `tritonnb.scheduling.reasons`.
     full : bool
@@ -147,12 +149,12 @@ def scan_queue(
     now: int,
     custom: StrategyBatch | None = None,
 ) -> Pass:
-    """Add queued requests to the pending batch, in order, until one cannot join.
+    """Add queued requests to the pending batch, in order, until a request cannot join.
 
     Parameters
     ----------
     queue : PriorityQueue
-        Its pending batch grows; the scan continues where the previous one ended.
+        Its pending batch grows; the scan continues where the previous scan ended.
     payload : Payload or None
         The current payload, which the pending batch would join; None if it is empty.
     settings : DynamicBatcherSettings
@@ -163,6 +165,8 @@ def scan_queue(
     """
     result = Pass()
     if custom is not None and custom.size != len(queue.pending) + (len(payload.requests) if payload else 0):
+        # Triton begins the library's batch again without the requests that are in the payload already, so the library
+        # admits more than it wants; here it is told about them.
         custom.restart([*(payload.requests if payload else ()), *queue.pending])
     preferred = settings.preferred_batch_sizes
     largest = settings.largest_preferred_size
@@ -170,12 +174,17 @@ def scan_queue(
     rows = queue.pending_rows + (payload.rows if payload else 0)
     while (candidate := queue.candidate()) is not None:
         total = rows + candidate.batch_size
+        # The first request is compared with nothing: one that exceeds every preferred size is a batch by itself (on
+        # Triton, 5 rows with preferred size 4 are sent at once).
         if rows:
             too_large = total > settings.max_batch_size
             if total > largest:
                 result.next_rows = result.next_rows or candidate.batch_size
                 if not result.count:
                     result.overshoots = True
+                    # 0 if nothing but the payload precedes it, and Triton takes 0 for "no size found". Surprisingly, a
+                    # payload that waits therefore outgrows every preferred size: 3 and 2 rows with preferred size 4 run
+                    # as 5. Only max_batch_size is a hard limit.
                     result.count = len(queue.pending)
                     result.rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
                 # No larger preferred size can be reached. Continue only if the age or the inputs of later requests
@@ -190,6 +199,7 @@ def scan_queue(
                 result.blocked_by = reasons.DIFFERENT_INPUTS
                 break
         if custom is not None:
+            # The library comes last, as on Triton: it sees only requests that the other rules have let through.
             if not custom.admits(candidate):
                 result.blocked_by = reasons.EXCLUDED
                 break
@@ -197,6 +207,8 @@ def scan_queue(
         queue.take_candidate()
         rows = total
         if rows in preferred:
+            # A later hit replaces an earlier one, so the largest preferred size that is queued wins; but only prefixes
+            # of the queue are tried, no request is skipped in order to hit a size.
             result.count, result.rule = len(queue.pending), reasons.PREFERRED_SIZE
     return result
 
@@ -212,24 +224,33 @@ def decide(
     result = scan_queue(queue, payload, settings, now, custom)
     payload_rows = payload.rows if payload else 0
     rows = payload_rows + queue.pending_rows
+    # The oldest request need not be the first: with priorities, an older one may stand behind it. If nothing is
+    # pending, the number means nothing, and the branch for that case does not use it.
     waited, delay = now - queue.pending_oldest_ns, settings.max_queue_delay_ns
     exceeded = 0 < delay <= waited
     result.waited_ns = waited
+    # Once the delay is exceeded, Triton no longer honours the preferred sizes and sends all that is pending.
     if result.count and not exceeded:
         result.full = result.overshoots or not delay
         return result
     result.count, result.rule = len(queue.pending), ""
     if payload is not None and not result.count:
+        # Triton marks a payload as saturated only here, if sizes overshoot. After other inputs its batcher keeps
+        # looking at the same payload until an instance takes it.
         result.action = NEXT_PAYLOAD if result.overshoots else BLOCKED
     elif rows >= settings.largest_preferred_size:
         result.rule = reasons.FULL
     elif result.blocked_by:
         result.rule = reasons.DELAY_EXCEEDED if exceeded else result.blocked_by
     elif exceeded or not delay:
+        # It stays open, but that helps less than it seems: nothing wakes Triton's batcher for later arrivals until they
+        # reach a preferred size, so a delay that is shorter than an execution makes batches smaller.
         result.rule, result.full = reasons.DELAY_EXCEEDED if exceeded else reasons.NO_DELAY, False
     else:
+        # Not empty: the largest preferred size exceeds `rows` here.
         result.rows_to_wake = min(size for size in settings.preferred_batch_sizes if size > rows) - payload_rows
         if payload_rows and payload_rows not in settings.preferred_batch_sizes:
+            # A payload of a preferred size waits for the next one; any other has nothing to lose by growing now.
             result.rule, result.full = reasons.GROWN, False
         else:
             result.action = WAIT
@@ -239,7 +260,7 @@ def decide(
 def preview(
     queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int, asleep_until: int | None
 ) -> Reason:
-    """Return the reason for which a pass would send a batch now, or `reasons.WAIT`; the queue does not change.
+    """Return why a pass would send a batch now, or `reasons.WAIT`; the queue does not change.
 
     Parameters
     ----------
@@ -249,9 +270,11 @@ def preview(
         When the next pass is due, if a pass has found that there is nothing to send.
     """
     pending = len(queue.pending)
+    # Without the library: it has state of its own, which a question must not change.
     result = decide(queue, payload, settings, now)
     sends = result.action == SEND and asleep_until is None
     requests = queue.pending[: result.count if sends else None]
+    # A pass moves requests within the queue and changes nothing else, so this undoes it.
     queue.restore(keep=pending)
     rows = sum([request.batch_size for request in requests])
     facts = batch_facts(len(requests), rows, result.waited_ns, result.next_rows, settings)

@@ -20,8 +20,8 @@ from tritonnb.core.schedulable import Schedulable
 class ResponseOrder:
     """Responses in the order in which their requests were batched (``preserve_ordering``).
 
-    Batches may finish in any order on several instances; a response waits here until every request before its own has
-    had its final response. Responses of the first request are sent immediately.
+    Batches may finish in any order on several instances; a response waits here until every earlier request has had
+    its final response. Responses of the first request are sent immediately.
 
     Requests are dict keys; responses have an attribute ``final``.
     """
@@ -30,7 +30,9 @@ class ResponseOrder:
         self._delayed: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def add_request(self, request: Any) -> None:
-        """Add a request that is sent to an instance, after all previous ones."""
+        """Add a request that is sent to an instance, after all previous requests."""
+        # The place is taken when the batch is sent. Triton's sources since September 2025 take it when a response is
+        # produced, which orders nothing between two instances; this keeps the contract and not the accident.
         self._delayed[request] = []
 
     def add_response(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
@@ -48,6 +50,8 @@ class ResponseOrder:
             responses = self._delayed[head]
             ready += [(head, response) for response in responses]
             if not (responses and responses[-1].final):
+                # A decoupled request at the head streams: its responses leave one by one, and only later requests wait
+                # (as on Triton 2.51).
                 responses.clear()
                 break
             del self._delayed[head]
@@ -69,7 +73,7 @@ class Reason:
     rule: str
     facts: dict[str, Any]
 
-    # The one that `dataclass` writes is not compiled.
+    # mypyc does not compile the constructor that `dataclass` writes, and each batch has a reason.
     def __init__(self, rule: str, facts: dict[str, Any] | None = None) -> None:
         self.rule = rule
         self.facts = {} if facts is None else facts
@@ -116,6 +120,7 @@ class Refuse:
     ``counted_as`` is the failure reason of the statistics (``REJECTED`` or ``CANCELED``).
     """
 
+    # A dataclass after all, although mypyc leaves its constructor interpreted: refusals are rare.
     request: Any  # as in `Execute`
     error: TritonError
     counted_as: str
@@ -130,6 +135,8 @@ class Stage:
     instance: int
 
 
+# Staging is a decision of its own because a batch keeps growing on Triton while it waits for its resources; an
+# `Execute` that waits could not.
 Decision = Execute | Refuse | Stage
 
 CANNOT_RESCHEDULE = (
@@ -178,7 +185,7 @@ class Scheduler(Protocol):
         """Called at `next_wake_ns` or later."""
 
     def stop(self) -> None:
-        """Reject new requests and complete queued ones: the server is stopping."""
+        """Reject new requests and complete queued requests: the server is stopping."""
 
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
         """End the sequences of an instance that has lost their states, and refuse their waiting requests.
@@ -187,14 +194,14 @@ class Scheduler(Protocol):
         """
 
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
-        """Replace the set of instances. A removed one gets no new work, except for the sequences in its slots.
+        """Replace the set of instances. A removed instance gets no new work, except for the sequences in its slots.
 
         The driver reports added instances as idle. The number of a removed instance must not be used again before its
         last execution has ended and `uses` returns False for it.
         """
 
     def uses(self, instance: int) -> bool:
-        """Return whether an instance may still get work, such as a removed one with sequences in its slots."""
+        """Return whether an instance may still get work, such as a removed instance with sequences in its slots."""
 
     def verdict(self, now: int) -> Reason | None:
         """Return the reason for the next batch if an instance is idle, or `reasons.WAIT`; None if no request waits.
@@ -222,6 +229,7 @@ def request_arrived(request: Schedulable, model: str, version: int, now: int) ->
     # fmt: off
     return (
         "RequestArrived", now, model, version, request.serial, request.batch_size, request.priority,
+        # A hash in place of names and shapes: readers of the event only ask whether two requests could share a batch.
         request.timeout_us, request.id, request.correlation_id, request.flags, 0 if key is None else hash(key),
     )
     # fmt: on

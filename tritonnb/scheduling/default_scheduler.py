@@ -51,10 +51,11 @@ class StatelessScheduler:
         InvalidArgumentError
             Always.
         """
+        # INVALID_ARG as on Triton, although it was the model that asked for this, and not the client.
         raise InvalidArgumentError(CANNOT_RESCHEDULE)
 
     def stop(self) -> None:
-        """Reject new requests; queued ones are executed."""
+        """Reject new requests; queued requests are executed."""
         self.stopping = True
 
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
@@ -79,6 +80,7 @@ class DefaultScheduler(StatelessScheduler):
 
     def __init__(self, instance_count: int) -> None:
         super().__init__(instance_count)
+        # Without a limit: max_queue_size is a field of dynamic_batching, so such a model cannot have it.
         self._waiting: deque[Schedulable] = deque()
 
     def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
@@ -91,6 +93,7 @@ class DefaultScheduler(StatelessScheduler):
         """
         if self.stopping:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
+        # Cancelled or not: Triton puts the request into a payload at once, and then only the backend can react.
         request.queued_ns = now
         self._waiting.append(request)
         return self._advance(now)
@@ -113,14 +116,15 @@ class DefaultScheduler(StatelessScheduler):
         return ()
 
     def export_waiting(self, now: int) -> tuple[list[Decision], list[Schedulable]]:
-        """Return the waiting requests, in order, for a scheduler that replaces this one."""
+        """Return the waiting requests, in order, for the scheduler that replaces this scheduler."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return [], waiting
 
     def import_waiting(self, waiting: Sequence[Schedulable], instances: Instances, now: int) -> list[Decision]:
-        """Continue with the instances and waiting requests of the scheduler that this one replaces."""
+        """Continue with the instances and waiting requests of the scheduler that this scheduler replaces."""
         self.instances = instances
+        # Those that were cancelled meanwhile are executed like any other accepted request of this scheduler.
         self._waiting.extend(waiting)
         return self._advance(now)
 

@@ -14,19 +14,20 @@ a request arrives             if a payload may be formed and either enough rows 
                               size (any number is, until a pass has set the minimum for the current payload),
                               or shapes must be equal, or the last pass was blocked by other inputs
 the queue delay is exceeded   of the oldest request that the last pass left pending
-an instance takes a payload   if it was the current one, the next payload starts empty
+an instance takes a payload   if it was the current payload, the next payload starts empty
 an execution ends
 500 ms have passed            since the batcher started to sleep with an empty queue, and requests have arrived
                               that were too few to wake it
 ============================  ============================================================================
 
 Therefore a payload whose delay is exceeded does not grow while it waits for an instance: later arrivals are fewer than
-the next preferred size and do not wake the batcher. They form the next payload when an instance takes this one.
+the next preferred size and do not wake the batcher. They form the next payload when an instance takes this payload.
 
-In Triton, the batcher and each instance have a thread; the one that runs is before those that it wakes. Hence, after it
-has completed a payload, the batcher makes all its passes before an idle instance takes that payload. When an execution
-ends, the instance takes the next payload before the batcher makes a pass. There, Triton's batcher is at times first, or
-its pass comes later, with later arrivals; `DynamicBatcher.make_pass` and `DynamicBatcher.take_payload` reproduce that.
+In Triton, the batcher and each instance have a thread; a thread that runs is before the threads that it wakes. Hence,
+after it has completed a payload, the batcher makes all its passes before an idle instance takes that payload. When an
+execution ends, the instance takes the next payload before the batcher makes a pass. There, Triton's batcher is at times
+first, or its pass comes later, with later arrivals; `DynamicBatcher.make_pass` and `DynamicBatcher.take_payload`
+reproduce that.
 
 The rules of a pass are in `tritonnb.scheduling.batch_pass`.
 
@@ -92,7 +93,7 @@ class DynamicBatcher(StatelessScheduler):
         self._order = ResponseOrder()
         self._custom: StrategyBatch | None = None
         self._requests_to_start = settings.min_requests_to_start
-        #: The payload that the next pass adds to; None if the pass starts a new one.
+        #: The payload that the next pass adds to; None if the pass starts a new payload.
         self._current: Payload | None = None
         self.rows_to_wake = 0
         #: The last pass was blocked by other inputs: every arrival triggers a pass until the payload is taken.
@@ -111,11 +112,14 @@ class DynamicBatcher(StatelessScheduler):
 
     def _apply(self, settings: DynamicBatcherSettings) -> None:
         self.settings = settings
+        # Triton compares its limit with the length of a queue that these payloads do not wait in: with the rate limiter
+        # payloads enter it when they are granted, and the payloads of a batcher of one instance never do.
         self._unlimited = settings.rate_limited or settings.instance_bound
         # Without delay and with max_batch_size as the only preferred size, payloads are the same whether they are
         # formed at every arrival or just before an instance takes them; the latter is faster.
         only_full_batches = settings.preferred_batch_sizes == (settings.max_batch_size,)
         self._forms_lazily = self.queue.prefetches and not settings.max_queue_delay_ns and only_full_batches
+        # The pending batch was chosen by the old preferred sizes, so the scan begins again.
         self._start_payload()
         formed = self._waiting_payloads()
         if formed and not formed[-1].full:
@@ -143,8 +147,11 @@ class DynamicBatcher(StatelessScheduler):
         if self.stopping:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         if request.cancelled:
+            # Its client has left before the event loop came to it.
             return [_cancelled(request, 0)]
         decisions = self.submit(request, now)
+        # Not in `submit`: with the oldest strategy the queue time of the statistics starts in the sequence batcher, but
+        # the delay of the batcher counts from here, as on Triton. And not before it, which raises if the queue is full.
         request.queued_ns = now
         return decisions
 
@@ -154,9 +161,12 @@ class DynamicBatcher(StatelessScheduler):
         if self._defers_forming():
             return ()
         refused = self._expire(now)
+        # Triton wakes its thread for every arrival only if shapes must be equal. A request that differs in its optional
+        # inputs does not wake it, and is found when the delay is exceeded: inconsistent, but measured on 2.51.
         if self.queue.rows >= self.rows_to_wake or self.settings.enforce_equal_shape or self._blocked:
             return refused + self._advance(now)
         if self._pass_due_ns is None:
+            # The poll ticks since the batcher fell asleep, and not since this arrival.
             self._pass_due_ns = now + POLL_NS - (now - self._asleep_since_ns) % POLL_NS
         self._plan_wake()
         return refused
@@ -164,6 +174,7 @@ class DynamicBatcher(StatelessScheduler):
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """Handle an instance that has become idle."""
         refused = self._expire(now) + self.form_deferred(now)
+        # The deferred payloads come first: at their arrivals, no instance was idle.
         self.instances.release(instance, now)
         return refused + self._advance(now)
 
@@ -180,15 +191,17 @@ class DynamicBatcher(StatelessScheduler):
         return [*decisions, execute, *self._advance(now, BY_INSTANCE)]
 
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Remove a request from the queue; one that is in a payload already is executed."""
+        """Remove a request from the queue; a request in a payload is executed."""
         refused = self._expire(now) + self.form_deferred(now)
         pending_before = len(self.queue.pending)
         if not self.queue.remove(request):
             return refused
         self._lower_start_threshold(1)
         refused.append(_cancelled(request, now - request.queued_ns))
+        # The queue gives its whole pending batch back if the request was in it.
         if len(self.queue.pending) < pending_before:
             self.rows_to_wake = 0  # the remaining requests may fit together
+        # Nothing that the last pass looked at has changed, unless this was the request that blocked it.
         elif not self._blocked:
             self._plan_wake()
             return refused
@@ -204,24 +217,27 @@ class DynamicBatcher(StatelessScheduler):
     def reconfigure(self, settings: DynamicBatcherSettings, now: int) -> Sequence[Decision]:
         """Apply new settings; queued requests are kept, payloads that are already formed stay unchanged."""
         refused = self._expire(now) + self.form_deferred(now)
+        # Timeouts start anew when the queue is changed, so an equal policy must leave it alone.
         if settings.queue != self.settings.queue:
             self.queue.reconfigure(settings.queue, now)
         self._apply(settings)
         return refused + self._advance(now)
 
     def export_waiting(self, now: int) -> tuple[list[Decision], list[Schedulable]]:
-        """Return the waiting requests, in order, for a scheduler that replaces this one."""
+        """Return the waiting requests, in order, for the scheduler that replaces this batcher."""
         refused = self._expire(now) + self.form_deferred(now)
         waiting = [request for payload in self.payloads for request in payload.requests]
         self.payloads.clear()
         return refused, waiting + self.queue.clear()
 
     def import_waiting(self, waiting: Sequence[Schedulable], instances: Instances, now: int) -> list[Decision]:
-        """Continue with the instances and waiting requests of the scheduler that this one replaces.
+        """Continue with the instances and waiting requests of the scheduler that this batcher replaces.
 
         As with new settings, queue size limits do not apply to them, and their timeouts start now.
         """
         self.instances = instances
+        # A default scheduler keeps cancelled requests, and a dynamic batcher has refused them: the successor does what
+        # it would have done itself.
         cancelled = [request for request in waiting if request.cancelled]
         for request in waiting:
             if not request.cancelled:
@@ -269,6 +285,7 @@ class DynamicBatcher(StatelessScheduler):
         if not self.queue.size:
             return None
         asleep_until = self._pass_due_ns if self._slot_available() and not self._defers_forming() else None
+        # The wake is due but has not been delivered yet, so the next pass is now.
         if asleep_until is not None and asleep_until <= now:
             asleep_until = None
         return preview(self.queue, self._current, self.settings, now, asleep_until)
@@ -306,11 +323,14 @@ class DynamicBatcher(StatelessScheduler):
 
     def _slot_available(self) -> bool:
         if self._requests_to_start:
+            # TRITONSERVER_DELAY_SCHEDULER is a hook for tests: once the number is reached, it has no effect any more.
             if self.queue.size < self._requests_to_start:
                 return False
             self._requests_to_start = 0
         if self.queue.prefetches:
             return self._unlimited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.active_ids)
+        # Nothing is formed ahead of a busy instance: a request in a payload can no longer expire, be overtaken or be
+        # cancelled.
         return len(self.payloads) < len(self.instances.idle)
 
     def _advance(self, now: int, woken_by: str = BY_ARRIVAL) -> list[Decision]:
@@ -320,6 +340,8 @@ class DynamicBatcher(StatelessScheduler):
         while True:
             while self.payloads and self.instances.idle:
                 decisions.append(self._stage() if self.settings.rate_limited else self._execute(now))
+            # All passes come before an idle instance takes what they form: Triton's batcher runs on while the
+            # instance's thread still wakes up.
             while self.queue.size and self._slot_available() and self._form(now):
                 pass
             if not (self.payloads and self.instances.idle):
@@ -331,6 +353,7 @@ class DynamicBatcher(StatelessScheduler):
 
     def _plan_wake(self) -> None:
         wake = self.queue.next_expiry() if self.queue.expires else None
+        # Without a free slot a pass would do nothing; the end of an execution causes the next pass.
         if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._slot_available():
             wake = self._pass_due_ns
         self.next_wake_ns = wake
@@ -352,7 +375,9 @@ class DynamicBatcher(StatelessScheduler):
             payload.rule, payload.waited_ns = result.rule, result.waited_ns
             payload.next_rows, payload.woken_by = result.next_rows, self._woken_by
         assert payload is not None
+        # Size does not close a payload: late merging compares sizes again.
         payload.closed = payload.closed or result.blocked_by in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED)
+        # Time does not help here, only an instance that takes the payload, or another arrival.
         if result.action == BLOCKED:
             self._blocked = True
             self._pass_due_ns = None
@@ -370,8 +395,11 @@ class DynamicBatcher(StatelessScheduler):
         merged = 0 if self._custom is not None else payload.merge(self.payloads, self.settings, now)
         current = self._current
         missed = self.queue.size
+        # The current payload is always the last: it was taken or merged if none is left, and a merge that failed
+        # has marked it as full.
         if current and (current.full or not self.payloads):
             self._start_payload()
+        # It waited for this instance, which therefore causes the passes that follow.
         if payload.formed_ns != now:
             self._woken_by = BY_INSTANCE
         if self.settings.preserve_ordering:
@@ -386,7 +414,8 @@ class DynamicBatcher(StatelessScheduler):
         return Stage(taken.instance)
 
     def _preserve_order_up_to(self, last: Payload) -> None:
-        """Make earlier payloads respond before this one, even if the rate limiter starts it first."""
+        """Make earlier payloads respond before this payload, even if the rate limiter starts it first."""
+        # Adding a request twice is harmless: its place in the dict stays, and a staged request has no responses yet.
         for payload, _ in self._staged.values():
             for request in payload.requests:
                 self._order.add_request(request)
@@ -396,4 +425,4 @@ class DynamicBatcher(StatelessScheduler):
 
 def _cancelled(request: Schedulable, waited_ns: int) -> Refuse:
     why = Reason(reasons.CANCELLED, {"waited_ns": waited_ns})
-    return Refuse(request, CancelledError(""), "CANCELED", why)
+    return Refuse(request, CancelledError(""), "CANCELED", why)  # without a text, as on Triton

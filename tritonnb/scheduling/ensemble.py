@@ -85,11 +85,15 @@ class EnsembleGraph:
         self.required = frozenset(inputs) - frozenset(optional)
         self.max_inflight_requests = max_inflight_requests
         self.decoupled = any(step.decoupled for step in steps)
+        # One writer for each tensor, and none for an input: other configurations are refused at load (Triton loads a
+        # step that writes an input of its ensemble, and runs its steps for ever).
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
         self._plans: dict[tuple[str, ...], EnsemblePlan] = {}
 
     def steps_for(self, outputs: Iterable[str]) -> list[EnsembleStep]:
         """Return the steps that these outputs depend on, in the order of the configuration."""
+        # From the outputs backwards. Triton prunes as well, but can end in "unexpected deadlock" although the requested
+        # outputs are there.
         tensors, needed = list(outputs), set[int]()
         while tensors:
             step = self._writer.get(tensors.pop())
@@ -105,6 +109,7 @@ class EnsembleGraph:
         if plan is None:
             unique = tuple(dict.fromkeys(outputs))
             plan = EnsemblePlan(self.inputs, self.steps_for(unique), unique)
+            # Clients choose outputs and their order, so they could fill an unbounded cache.
             if len(self._plans) < _MAX_PLANS:
                 self._plans[outputs] = plan
         return plan
@@ -123,7 +128,7 @@ class TensorArrival:
     tensors : tuple of (str, str, int)
         For each tensor that is read: its name at the source, its name in the ensemble, and its number of readers.
     steps : tuple of (EnsembleStep, frozenset of str)
-        The steps that read one of them, each with all tensors that it needs.
+        The steps that read such a tensor, each with all tensors that it needs.
     completes_response : bool
         The response may be complete then.
     """
@@ -141,7 +146,7 @@ class EnsemblePlan:
     outputs : frozenset of str
         The requested outputs.
     order : tuple of str
-        The same in the order of the request.
+        The requested outputs in the order of the request.
     begin : TensorArrival
         For the tensors of the request.
     after : dict of int to TensorArrival
@@ -163,6 +168,7 @@ class EnsemblePlan:
             (name, tensor, len(self._readers.get(tensor, ())) + (tensor in self.outputs))
             for name, tensor in names.items()
         ]
+        # A tensor that nobody reads is not even stored.
         read = tuple(entry for entry in counts if entry[2])
         reached = {step.index: step for _, tensor, _ in read for step in self._readers.get(tensor, ())}
         return TensorArrival(
@@ -198,7 +204,7 @@ class EnsembleRun:
         self.running = self.waiting = self.responses = 0
         self.error: TritonError | None = None
         self._values: dict[int, Tensors] = {}
-        self._left: dict[tuple[str, int], int] = {}  # remaining readers of tensors with several
+        self._left: dict[tuple[str, int], int] = {}  # remaining readers of tensors with several readers
         self._iterations: dict[int, int] = {}
 
     @property
@@ -210,6 +216,8 @@ class EnsembleRun:
         """Return the iteration that a response of a step belongs to."""
         if not step.decoupled:
             return iteration
+        # Counted for each step: the numbers of two decoupled steps never meet, since a step that reads from both is
+        # refused at load.
         number = self._iterations.get(step.index, 0)
         self._iterations[step.index] = number + 1
         return number
@@ -220,6 +228,8 @@ class EnsembleRun:
         if values is None:
             values = self._values[iteration] = {}
         for name, tensor, readers in arrival.tensors:
+            # None stands for Triton's empty placeholder: the step runs without the input, and its model decides whether
+            # that is an error.
             values[tensor] = tensors.get(name)
             if readers > 1:
                 self._left[tensor, iteration] = readers
@@ -227,15 +237,18 @@ class EnsembleRun:
         return [step for step, needs in arrival.steps if needs <= available]
 
     def collect_tensors(self, tensors: Iterable[str], iteration: int) -> Tensors:
-        """Get tensors for one of their readers; they are dropped after the last one."""
+        """Get tensors for a reader; they are dropped after the last reader."""
         values, left = self._values[iteration], self._left
         taken = {}
         for name in tensors:
+            # Most tensors have one reader and no entry.
             readers = left.pop((name, iteration), 1)
             if readers > 1:
                 left[name, iteration] = readers - 1
                 taken[name] = values[name]
             else:
+                # Dropped with its last reader and not with the request: a long pipeline would hold all of its
+                # intermediate tensors.
                 taken[name] = values.pop(name)
         if not values:
             del self._values[iteration]
@@ -296,6 +309,7 @@ class EnsembleScheduler:
         self.graph = graph
         self._running = [0] * len(graph.steps)
         self._waiting: list[deque[tuple[EnsembleRun, int]]] = [deque() for _ in graph.steps]
+        # Made once: a step has the same facts in every request.
         self._reasons = {
             (step.index, rule): Reason(rule, {"tensors": step.reads, "limit": graph.max_inflight_requests})
             for step in graph.steps
@@ -314,6 +328,8 @@ class EnsembleScheduler:
         """Handle a response of a step; ``outputs`` is None if it has only the final flag."""
         released = self._release(run, step) if final else []
         if run.error is None and outputs is not None:
+            # A request that waits for the place of this step goes before the steps that follow from the response: it
+            # has waited longer.
             arrival = run.plan.after[step.index]
             return released + self._advance(run, arrival, outputs, run.iteration_of(step, iteration))
         return released + self._end_if_done(run)
@@ -321,6 +337,7 @@ class EnsembleScheduler:
     def failed(self, run: EnsembleRun, step: EnsembleStep, error: TritonError, final: bool) -> list[EnsembleDecision]:
         """Handle the failure of a step, or its refusal of a request."""
         released = self._release(run, step) if final else []
+        # Triton's text, with the status of the step.
         self._fail(run, TritonError(f"in ensemble '{self.graph.name}', {error.message}", error.status))
         return released + self._end_if_done(run)
 
@@ -332,6 +349,8 @@ class EnsembleScheduler:
     def _fail(self, run: EnsembleRun, error: TritonError) -> None:
         if run.error is None:
             run.error = error
+            # Its entries stay in the queues of the steps, where `_release` skips them; a search for them would cost
+            # more.
             run.waiting = 0
 
     def _advance(
@@ -340,6 +359,7 @@ class EnsembleScheduler:
         decisions: list[EnsembleDecision] = []
         for step in run.put(arrival, tensors, iteration):
             self._start(run, step, iteration, decisions)
+        # After the steps: the tensors of the response may be among their inputs, and `has_ended` is right only then.
         outputs = run.answer(iteration) if arrival.completes_response else None
         if outputs is None:
             return decisions or self._end_if_done(run)
@@ -350,6 +370,7 @@ class EnsembleScheduler:
     def _start(self, run: EnsembleRun, step: EnsembleStep, iteration: int, decisions: list[EnsembleDecision]) -> None:
         limit = self.graph.max_inflight_requests
         if limit and self._running[step.index] >= limit:
+            # Triton blocks the thread that sends for up to 300 s instead, and every other request of that thread.
             self._waiting[step.index].append((run, iteration))
             run.waiting += 1
         else:
@@ -377,6 +398,7 @@ class EnsembleScheduler:
     def _end_if_done(self, run: EnsembleRun) -> list[EnsembleDecision]:
         if not run.has_ended:
             return []
+        # A decoupled step may send no response at all, which is no error of the ensemble.
         if run.error is None and not run.responses and not self.graph.decoupled:
             run.error = InvalidArgumentError(
                 f"in ensemble '{self.graph.name}', {run.request.id_prefix}unexpected deadlock, at least one output is "

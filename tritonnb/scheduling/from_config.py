@@ -36,6 +36,8 @@ def make_scheduler(
         first.
     """
     if config.HasField("sequence_batching"):
+        # First, as on Triton, and without `dispatch_key`: a sequence stays with its instance, whatever the limiter
+        # prefers.
         return SequenceBatcher(sequence_batcher_settings(config, environ, dispatch_key is not None), instance_count)
     scheduler: DynamicBatcher | DefaultScheduler
     if config.HasField("dynamic_batching"):
@@ -56,16 +58,18 @@ def reconfigure_scheduler(
     Returns
     -------
     Scheduler
-        The scheduler to use: a new one if ``dynamic_batching`` was added or removed.
+        The scheduler to use: a new scheduler if ``dynamic_batching`` was added or removed.
     sequence of Decision
         The resulting decisions.
     """
     if isinstance(scheduler, SequenceBatcher):
+        # No environment: the thresholds hold back the start of a model, and this model has started.
         return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}, rate_limited), now)
     if isinstance(scheduler, DynamicBatcher) and config.HasField("dynamic_batching"):
         return scheduler, scheduler.reconfigure(dynamic_batcher_settings(config, {}, rate_limited), now)
     successor: DynamicBatcher | DefaultScheduler
     if config.HasField("dynamic_batching"):
+        # Without instances of its own: it takes over the instances of its predecessor, even while they are busy.
         successor = DynamicBatcher(dynamic_batcher_settings(config, {}, rate_limited), 0)
     elif isinstance(scheduler, DefaultScheduler):
         return scheduler, ()
@@ -84,6 +88,7 @@ def dynamic_batcher_settings(
     """Return the settings in ``dynamic_batching``."""
     batching = config.dynamic_batching
     return DynamicBatcherSettings(
+        # 0 means that the tensors have no batch dimension, so that a batch is one request.
         max_batch_size=max(1, config.max_batch_size),
         preferred_batch_sizes=_preferred(batching.preferred_batch_size, config),
         max_queue_delay_ns=batching.max_queue_delay_microseconds * 1000,
@@ -123,6 +128,7 @@ def sequence_batcher_settings(
             rate_limited=rate_limited,
             instance_bound=True,
         )
+        # 0 is Triton's default: as many candidates as a batch has rows.
         strategy = OldestSettings(oldest.max_candidate_sequences or max_batch_size, batcher)
         min_requests_to_start = 0
     else:
@@ -134,6 +140,7 @@ def sequence_batcher_settings(
     return SequenceBatcherSettings(
         model_name=config.name,
         strategy=strategy,
+        # 0 is the default of one second here, and not "never" as in the other timeouts.
         max_sequence_idle_ns=(batching.max_sequence_idle_microseconds or DEFAULT_SEQUENCE_IDLE_US) * 1000,
         iterative=batching.iterative_sequence,
         min_requests_to_start=min_requests_to_start,
@@ -142,6 +149,8 @@ def sequence_batcher_settings(
 
 
 def _preferred(sizes: Sequence[int], config: pb.ModelConfig) -> tuple[int, ...]:
+    # Triton writes max_batch_size into an empty list, which the config endpoint then shows. Without a batch dimension
+    # nothing is preferred, and every request is a full batch.
     return tuple(sorted(set(sizes))) or ((config.max_batch_size,) if config.max_batch_size else ())
 
 
@@ -157,7 +166,10 @@ def _queue_policy(policy: pb.ModelQueuePolicy) -> QueuePolicy:
 
 def _enforces_equal_shape(config: pb.ModelConfig) -> bool:
     return any(
-        tensor.is_shape_tensor or (-1 in tensor.dims and not tensor.allow_ragged_batch) for tensor in config.input
+        # Fixed shapes were validated at the door. Optional inputs are missing here on purpose: see
+        # `DynamicBatcher.submit`.
+        tensor.is_shape_tensor or (-1 in tensor.dims and not tensor.allow_ragged_batch)
+        for tensor in config.input
     )
 
 

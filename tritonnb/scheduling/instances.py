@@ -37,7 +37,7 @@ class TakenInstance:
 
 
 class Instances:
-    """The instances of one model; the one that has been idle longest is used first.
+    """The instances of one model; the instance that has been idle longest is used first.
 
     Parameters
     ----------
@@ -56,6 +56,8 @@ class Instances:
     def __init__(self, count: int) -> None:
         self.active_ids = set(range(count))
         self.dispatch_key: Callable[[int], int] | None = None
+        # The order of a dict is the order of becoming idle. On Triton the first thread that wakes up takes the payload,
+        # and two runs differ; longest idle first is one of its orders, and the same in every run.
         self._idle: dict[int, int] = {}
         self._started: set[int] = set()  # instances that have executed a batch
 
@@ -67,6 +69,7 @@ class Instances:
     def release(self, instance: int, now: int) -> None:
         """Mark an instance as idle, unless it was removed or is idle already."""
         if instance in self.active_ids:
+            # An instance that is reported twice must not move to the end.
             self._idle.setdefault(instance, now)
 
     def take_instance(self) -> TakenInstance:
@@ -84,12 +87,13 @@ class Instances:
         return other
 
     def replace(self, instances: Collection[int]) -> None:
-        """Replace the set of instances; removed ones get no more work.
+        """Replace the set of instances; removed instances get no more work.
 
         The number of a removed instance must not be used again while that instance is running.
         """
         self.active_ids = set(instances)
         self._idle = {instance: since for instance, since in self._idle.items() if instance in self.active_ids}
+        # The number may be used again, by an instance that has not run yet.
         self._started &= self.active_ids
 
 
@@ -105,6 +109,7 @@ class _Instance:
 
     def __init__(self, needs: Counter[Pool], priority: int) -> None:
         self.needs = needs
+        # 0 is "not set", which Triton counts as 1.
         self.priority = max(1, priority)
         self.executions = _FIRST_COUNT
 
@@ -113,10 +118,11 @@ class RateLimiter:
     """The rate limiter: which of the ready batches of all models of a server may be executed now.
 
     A batch with an instance is *staged*. Staged batches are ordered by the number of executions of their instance,
-    times the priority of the instance group: a group with priority 2 is executed half as often as one with priority 1.
-    Only the first is considered: it is executed if all resources that its instance needs are available; otherwise
-    nothing is executed until an execution ends and releases its resources. One exception: while an execution waits
-    for another model, later batches are considered, since the execution may end only after one of them.
+    times the priority of the instance group: a group with priority 2 is executed half as often as a group with
+    priority 1. Only the first batch is considered: it is executed if all resources that its instance needs are
+    available; otherwise nothing is executed until an execution ends and releases its resources. One exception: while
+    an execution waits for another model, later batches are considered, since the execution may end only after a later
+    batch.
 
     Implements ``rate_limiter`` of ``ModelInstanceGroup`` with ``--rate-limit=execution_count``. Pure like every
     scheduler: batches and instances are opaque values here.
@@ -154,6 +160,7 @@ class RateLimiter:
             needed[resource.pool] += resource.count
         self._check_scope([*needed, *(pool for known in self._instances.values() for pool in known.needs)])
         for pool, count in needed.items():
+            # If any limit is given, a resource that is not among them has the limit 0, as on Triton.
             if self._limits and count > self._limit(pool):
                 raise InvalidArgumentError(
                     f'Resource count for "{pool[0]}" is limited to {self._limit(pool)} which will prevent scheduling '
@@ -162,7 +169,7 @@ class RateLimiter:
         self._instances[instance] = _Instance(needed, priority)
 
     def forget(self, instances: Iterable[InstanceKey]) -> None:
-        """Unregister instances without staged or running batches; unknown ones are ignored."""
+        """Unregister instances without staged or running batches; unknown instances are ignored."""
         for instance in instances:
             self._instances.pop(instance, None)
 
@@ -173,11 +180,13 @@ class RateLimiter:
 
     def stage(self, instance: InstanceKey, batch: Any) -> None:
         """Request the resources of a batch that is ready for an idle instance."""
+        # The key cannot change while the batch is staged, since its instance runs nothing else meanwhile.
         heapq.heappush(self._staged, (self.dispatch_key(instance), next(self._numbers), instance, batch))
 
     def released(self, instance: InstanceKey) -> None:
         """Release the resources of an execution that has ended."""
         known = self._instances[instance]
+        # At the end of the execution and not at its grant, as on Triton.
         known.executions += 1
         self._in_use.subtract(known.needs)
 
@@ -192,6 +201,8 @@ class RateLimiter:
                 granted.append(staged[3])
                 continue
             blocked.append(staged)
+            # Triton tries the first batch only, even if a later one could run: a batch that needs much is not starved
+            # by modest ones. The price is that one model can hold up all others.
             if not self.waiting:
                 break
         for staged in blocked:
@@ -218,6 +229,7 @@ class RateLimiter:
     def _limit(self, pool: Pool) -> int:
         if self._limits:
             return self._limits.get(pool, self._limits.get((pool[0], None), 0))
+        # Not stored: when the most demanding model is unloaded, the limit must fall with it.
         return max((instance.needs[pool] for instance in self._instances.values()), default=0)
 
     def _check_scope(self, pools: Sequence[Pool]) -> None:

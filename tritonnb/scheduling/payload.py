@@ -33,7 +33,7 @@ class Payload:
         Passes add no more requests.
     closed : bool
         The next request has other inputs, or custom batching excludes it, so that the payload is not merged with a
-        later one either.
+        later payload either.
     rule : str
         The rule by which requests were last added.
     waited_ns, next_rows : int
@@ -80,17 +80,20 @@ class Payload:
         self.formed_ns = now
 
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
-        """Merge following payloads whose delay is exceeded into this one; return how many.
+        """Merge the next payloads, if their delay is exceeded, into this payload; return their number.
 
-        The first one that does not fit can no longer grow, although it keeps waiting: Triton marks it as executing
+        The first payload that does not fit can no longer grow, although it keeps waiting: Triton marks it as executing
         before it compares sizes and inputs.
         """
         delay, merged = settings.max_queue_delay_ns, 0
         while (
+            # Triton merges only where there is a delay; measured on 2.51: 3 and 2 + 1 rows with preferred size 4 behind
+            # an execution of 1.5 s run as 6.
             delay
             and followers
             and not self.closed
             and not (follower := followers[0]).closed
+            # "Longer than" here, "at least" in a pass: Triton's two comparisons differ.
             and now - follower.oldest_ns > delay
         ):
             follower.full = True
@@ -107,7 +110,7 @@ class Payload:
     ) -> Execute:
         """Return the decision to execute this payload on an instance.
 
-        ``missed`` requests are in the queue at this time; ``merged`` payloads have joined this one.
+        ``missed`` requests are in the queue at this time; ``merged`` payloads have joined this payload.
         """
         reason = self.reason(settings)
         reason.facts.update(taken.facts(now))
@@ -115,6 +118,7 @@ class Payload:
             ready_ns=now - self.formed_ns,
             merged=merged,
             woken_by=self.woken_by,
+            # Requests that came after a full payload could not have joined it.
             missed=0 if self.full else missed,
         )
         return Execute(taken.instance, self.requests, self.rows, reason)
@@ -128,7 +132,7 @@ class Payload:
 def batch_facts(
     requests: int, rows: int, waited_ns: int, next_rows: int, settings: DynamicBatcherSettings
 ) -> dict[str, Any]:
-    """Return the values that the rules compare, for requests that are a batch or may become one."""
+    """Return the values that the rules compare, for requests that are a batch or may become a batch."""
     return {
         "requests": requests,
         "rows": rows,

@@ -30,7 +30,7 @@ class QueuePolicy:
     default_timeout_ns : int
         0 for no timeout.
     allow_timeout_override : bool
-        Requests may set a shorter timeout than the default, but not a longer one.
+        Requests may set a shorter timeout than the default, but not a longer timeout.
     max_queue_size : int
         Maximum number of queued requests; 0 for no limit.
     """
@@ -43,6 +43,8 @@ class QueuePolicy:
     def timeout_ns(self, requested_us: int) -> int:
         """Return the timeout in ns of a request that sets ``requested_us``, in microseconds; 0 for none."""
         requested_ns = requested_us * 1000
+        # A request can only shorten its timeout, so with the default of 0, which is "never", an override has no effect
+        # at all. Surprising, but measured on Triton 2.51.
         if self.allow_timeout_override and 0 < requested_ns < self.default_timeout_ns:
             return requested_ns
         return self.default_timeout_ns
@@ -57,7 +59,7 @@ class QueueSettings:
     priority_levels : int
         0 for a single queue without priorities.
     default_priority_level : int
-        Level of requests with no priority, or with one that does not exist.
+        Level of requests with no priority, or with a priority that does not exist.
     default_queue_policy : QueuePolicy
     priority_queue_policy : mapping of int to QueuePolicy
         Policies of levels that do not use the default.
@@ -74,6 +76,7 @@ class QueueSettings:
             return 0
         if 0 < priority <= self.priority_levels:
             return priority
+        # Triton does not refuse a priority that does not exist.
         return self.default_priority_level
 
     def policy_of(self, level: int) -> QueuePolicy:
@@ -83,7 +86,10 @@ class QueueSettings:
     @property
     def supports_prefetching(self) -> bool:
         """True if payloads may be formed ahead: only if queued requests cannot expire and are not limited in number."""
+        # Triton asks the default policy alone: policies of other levels need priorities, which exclude prefetching
+        # anyway.
         policy = self.default_queue_policy
+        # An override counts even without a default timeout, where it has no effect.
         is_limited = policy.default_timeout_ns or policy.allow_timeout_override or policy.max_queue_size
         return not (self.priority_levels or is_limited)
 
@@ -136,5 +142,6 @@ class DynamicBatcherSettings:
     largest_preferred_size: int = field(init=False)
 
     def __post_init__(self) -> None:
+        # Computed once, since every pass compares it with every request.
         largest = self.preferred_batch_sizes[-1] if self.preferred_batch_sizes else 0
         object.__setattr__(self, "largest_preferred_size", largest)

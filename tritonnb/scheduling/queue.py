@@ -1,10 +1,10 @@
 """The queue of the dynamic batcher: priority levels, expiry, and the pending batch.
 
-The order is by level; within a level live requests come before delayed ones, whose timeout has passed under the policy
-DELAY; within both the order is that of arrival. The batcher scans the queue once and moves the requests that it
-provisionally selects to the *pending batch*, so that the next scan continues where the previous one ended. Anything
-that changes the queue before or within the pending batch (an arrival with a higher priority, an expiry, a cancellation)
-restores it to the queue, and the scan starts again.
+The order is by level; within a level live requests come before delayed requests (their timeout has passed under the
+policy DELAY); within both, the earlier arrival comes first. The batcher scans the queue once and moves the requests
+that it provisionally selects to the *pending batch*, so that the next scan continues where the previous scan ended.
+Anything that changes the queue before or within the pending batch (an arrival with a higher priority, an expiry, a
+cancellation) restores it to the queue, and the scan starts again.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ class Deadlines(Generic[Item]):
         """Set or replace the deadline of an item."""
         previous = self._due.get(item)
         self._due[item] = due
+        # A later deadline needs no entry: the old entry is corrected at the top. The usual case, one more request of a
+        # sequence, is therefore an assignment to a dict.
         if previous is None or due < previous:
             self._push(item, due)
+            # 64 spare entries, so that small heaps are not rebuilt again and again.
             if len(self._heap) > 2 * len(self._due) + 64:
                 self._sweep()
 
     def forget(self, item: Item) -> None:
-        """Remove the deadline of an item, if it has one."""
+        """Remove the deadline of an item, if there is one."""
         self._due.pop(item, None)
 
     def next(self) -> int | None:
@@ -83,6 +86,7 @@ class Deadlines(Generic[Item]):
 
     def _push(self, item: Item, due: int) -> None:
         self._count += 1
+        # The number orders equal deadlines, so that items are never compared.
         heapq.heappush(self._heap, (due, self._count, item))
 
     def _sweep(self) -> None:
@@ -118,7 +122,7 @@ class PriorityQueue:
     Attributes
     ----------
     size : int
-        Number of queued requests, including pending ones.
+        Number of queued requests, including pending requests.
     rows : int
         Sum of their batch sizes.
     pending : list
@@ -137,9 +141,10 @@ class PriorityQueue:
 
     def _configure(self, settings: QueueSettings) -> None:
         self.settings = settings
+        # Asked once and not for each request: 34,900 instead of 39,900 instructions for a simulated request.
         self.expires, self.prefetches = settings.has_timeouts, settings.supports_prefetching
         self._has_levels = settings.priority_levels > 0
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, Level] = {}  # created when used: priority_levels may be any number
         self._scan: list[Level] = []  # by number
         self.size = 0
         self.rows = 0
@@ -174,7 +179,9 @@ class PriorityQueue:
         """
         level = self._level(request)
         limit = level.policy.max_queue_size
+        # Requests are counted and not rows, and those in a payload no longer count: both are Triton's rule.
         if limit and len(level.live) + len(level.delayed) + level.pending >= limit:
+            # Unlike an expired request, this request is no failure in Triton's statistics: it was never accepted.
             raise UnavailableError(f"{request.id_prefix}Exceeds maximum queue size")
         self._insert(level, request, now, now)
 
@@ -199,6 +206,7 @@ class PriorityQueue:
         for level in self._scan:
             if level.live:
                 return next(iter(level.live))
+            # Delayed requests come after the live requests of their own level, but before those of the next level.
             if level.delayed:
                 return next(iter(level.delayed))
         return None
@@ -209,6 +217,8 @@ class PriorityQueue:
             source = level.live or level.delayed
             if source:
                 request, since = source.popitem(last=False)
+                # The first request need not be the oldest: a delayed request, or a request of a lower priority, may
+                # have waited longer.
                 if not self.pending or since < self.pending_oldest_ns:
                     self.pending_oldest_ns = since
                 self.pending.append(request)
@@ -266,6 +276,7 @@ class PriorityQueue:
         refused: list[Refuse] = []
         for request in self._timeouts.pop_due(now):
             level = self._level(request)
+            # It is pending then, since delayed requests have no deadline any more.
             if request not in level.live:
                 self.restore()
             if level.policy.timeout_action is TimeoutAction.DELAY:
@@ -274,6 +285,7 @@ class PriorityQueue:
             waited, timeout = now - level.live[request], level.policy.timeout_ns(request.timeout_us)
             self.remove(request)
             reason = Reason(TIMED_OUT, {"waited_ns": waited, "timeout_ns": timeout})
+            # Without the prefix of the request ID that the error of a full queue has: so are Triton's texts.
             refused.append(Refuse(request, UnavailableError("Request timeout expired"), "REJECTED", reason))
         return refused
 
@@ -286,6 +298,7 @@ class PriorityQueue:
         self.restore()
         waiting = [(since, request, False) for level in self._scan for request, since in level.live.items()]
         waiting += [(since, request, True) for level in self._scan for request, since in level.delayed.items()]
+        # By age across the old levels, since the new settings may put them into one level.
         waiting.sort(key=lambda entry: entry[0])
         self._configure(settings)
         for since, request, delayed in waiting:
@@ -306,6 +319,7 @@ class PriorityQueue:
     def _insert(self, level: Level, request: Schedulable, since: int, timeout_from: int) -> None:
         if self._sources:
             last, source, _ = self._sources[-1]
+            # The arrival belongs before requests that are pending already. Triton rebuilds its pending batch then.
             if level.number < last.number or source is level.delayed:
                 self.restore()
         level.live[request] = since

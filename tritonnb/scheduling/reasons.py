@@ -1,7 +1,7 @@
 """The rules of decisions, and the sentence that explains each.
 
-A scheduler attaches a `Reason` to its decisions: a rule of `RULES` and the values that the rule used. Creating one is
-cheap; `explain` formats it only when needed.
+A scheduler attaches a `Reason` to its decisions: a rule of `RULES` and the values that the rule used. Creating a reason
+is cheap; `explain` formats it only when needed.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ BLS_REQUEST: Final = "bls_request"
 UNKNOWN: Final = "unknown"
 
 RULES: Mapping[str, str] = {
+    # `WAIT` is missing here and below: it is a verdict, and no batch is sent for it.
     ONE_REQUEST: "without a batcher, every request is executed alone",
     PREFERRED_SIZE: "a preferred batch size is reached",
     FULL: "the largest preferred batch size is reached",
@@ -89,6 +90,7 @@ def explain(reason: Reason) -> str:
     facts = reason.facts
     cause = _CAUSES[reason.rule](facts)
     words = f"{_batch(facts)}: {cause}{_dispatch(facts)}{_lateness(facts)}" if "requests" in facts else cause
+    # Set by the replay of a trace, which says what was batched and not why.
     return f"{words} (inferred)" if facts.get("inferred") else words
 
 
@@ -115,6 +117,7 @@ def _dispatch(facts: Facts) -> str:
     words = _FORMED.get(facts.get("woken_by", ""), "") if facts.get("delay_ns") else ""
     words += f"; joined by {pluralize(merged, 'later batch', 'later batches')}" if merged else ""
     instance = f"instance {facts['instance']}"
+    # The surprise of Triton's batcher that users meet first: a batch that waits does not take what comes meanwhile.
     if ready and missed:
         came = pluralize(missed, "request that came meanwhile was", "requests that came meanwhile were")
         return (
@@ -159,7 +162,7 @@ def _sizes(facts: Facts) -> str:
 
 
 def _size_reached(which: str, facts: Facts) -> str:
-    """Return the cause; without preferred sizes ``max_batch_size`` is the only one."""
+    """Return the cause; without preferred sizes ``max_batch_size`` is the only size."""
     if tuple(facts["preferred"]) == (facts["max_batch_size"],):
         return f"max_batch_size {facts['max_batch_size']} reached"
     return which

@@ -4,13 +4,13 @@ This module accepts requests and handles timeouts (idle sequences, timeouts in t
 to slots, and a strategy for each instance decides when the requests in its slots are executed: `direct` or `oldest`.
 
 A sequence ends in one of four ways: its END request is dispatched; it has been idle for too long; one of its requests
-was cancelled and becomes the next one; or it times out in the backlog. The next request with its ID needs the START
+was cancelled and becomes the next request; or it times out in the backlog. The next request with its ID needs the START
 flag.
 
 A change of the strategy, or of its number of slots, applies to an instance when the sequences in its slots have ended.
 Until then they continue as before, and new sequences use other instances or wait in the backlog.
 
-Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton 2.51 behaves, with one intended
+Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton 2.51 behaves, with an intended
 difference: when an instance is added, sequences of the backlog move into its slots at once.
 """
 
@@ -86,6 +86,7 @@ class SequenceBatcher:
             If it starts a sequence and the server is stopping.
         """
         name = self.settings.model_name
+        # The order of these checks is Triton's: of two mistakes, a client must be told the same one.
         if request.batch_size > 1:
             raise InvalidArgumentError(
                 f"inference request to model '{name}' must specify batch-size 1 due to requirements of sequence batcher"
@@ -96,9 +97,10 @@ class SequenceBatcher:
                     f"inference request to model '{name}' must specify a non-zero or non-empty correlation ID"
                 )
             request.correlation_id = self._new_id()
+            # Whatever the client sent: Triton replaces its flags.
             request.flags = SEQUENCE_START
         if self._stopping and request.flags & SEQUENCE_START:
-            raise UnavailableError(STOPPING)
+            raise UnavailableError(STOPPING)  # without the prefix of the ID, unlike the batchers: Triton's text
         if not request.flags & SEQUENCE_START and request.correlation_id not in self.table.known:
             raise self._not_started(request)
         decisions: list[Decision] = []
@@ -152,6 +154,7 @@ class SequenceBatcher:
         self._wait_in(sequence, request, now)
         strategy = self._strategies[sequence.slot.instance]
         strategy.completed(sequence.slot, now, decisions)
+        # The direct strategy ignores `completed`, and the oldest strategy has sent the request by now and ignores this.
         strategy.arrived(sequence.slot, now, decisions)
         return self._finalize(now, decisions)
 
@@ -160,6 +163,8 @@ class SequenceBatcher:
         decisions: list[Decision] = []
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
+            # Nothing happens in the backlog: a cancelled request ends its sequence when the sequence would get a slot,
+            # as on Triton.
             self._strategies[sequence.slot.instance].cancelled(request, now, decisions)
         return self._finalize(now, decisions)
 
@@ -192,7 +197,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def stop(self) -> None:
-        """Reject new sequences; open ones may continue."""
+        """Reject new sequences; open sequences may continue."""
         self._stopping = True
 
     def reconfigure(self, settings: SequenceBatcherSettings, now: int) -> Sequence[Decision]:
@@ -207,17 +212,19 @@ class SequenceBatcher:
         for instance in current:
             self._strategies[instance].reconfigure(settings.strategy, now, decisions)
         self._open(current & self._active_ids & self.table.retired, now, decisions)
+        # Not changed under live sequences: a stateful model may keep its state by slot.
         for instance in self._strategies.keys() - current - self.table.retired:
             self.table.retire(instance)
         return self._finalize(now, decisions)
 
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
-        """Replace the set of instances. A removed one gets no new sequences; see `uses`."""
+        """Replace the set of instances. A removed instance gets no new sequences; see `uses`."""
         decisions: list[Decision] = []
         for instance in self._active_ids - set(instances) - self.table.retired:
             self.table.retire(instance)
         added = set(instances) - self._active_ids
         self._active_ids = set(instances)
+        # One that was removed, and still serves its sequences, may come back with its strategy.
         for instance in sorted(added - self._strategies.keys()):
             self._strategies[instance] = self._create_strategy(instance)
         self._open({instance for instance in added if self._is_current(self._strategies[instance])}, now, decisions)
@@ -242,7 +249,7 @@ class SequenceBatcher:
         return self._strategies[instance].response_order()
 
     def uses(self, instance: int) -> bool:
-        """Return whether an instance may still get work; a removed one until its sequences have ended."""
+        """Return whether an instance may still get work; a removed instance until its sequences have ended."""
         return instance in self._strategies
 
     # Sequences and strategies
@@ -255,6 +262,7 @@ class SequenceBatcher:
 
     def _new_id(self) -> int:
         self._last_id += 1
+        # Triton does not look, and lets two sequences share a slot if a client has chosen the same number.
         while self._last_id in self.table.known:
             self._last_id += 1
         return self._last_id
@@ -282,6 +290,7 @@ class SequenceBatcher:
             self._depth - in_backlog >= self.settings.min_requests_to_start
             and in_backlog >= self.settings.min_backlog_to_start
         )
+        # Once enough requests wait, the thresholds have done their work: this is not called again.
         self._paused = not enough
         for strategy in self._strategies.values():
             strategy.paused = self._paused
@@ -293,7 +302,7 @@ class SequenceBatcher:
             self._close(sequence, now, decisions)
 
     def _close(self, sequence: SlotSequence, now: int, decisions: list[Decision]) -> None:
-        """Accept no more requests for a sequence in a slot; the slot is released after its waiting ones."""
+        """Accept no more requests for a sequence in a slot; the slot is released after its waiting requests."""
         slot = sequence.slot
         if self.table.known.get(sequence.id) is sequence and slot is not None:
             self.table.forget(sequence)
@@ -305,7 +314,7 @@ class SequenceBatcher:
             error = UnavailableError("timeout of the corresponding sequence has been expired")
             facts = {"sequence": sequence.id, "waited_ns": now - request.queued_ns}
             decisions.append(Refuse(request, error, "REJECTED", Reason(BACKLOG_TIMED_OUT, facts)))
-        sequence.waiting.clear()
+        sequence.waiting.clear()  # `abandon` would cancel them
         self.table.abandon(sequence, now, decisions)
 
     def _finalize(self, now: int, decisions: list[Decision]) -> list[Decision]:
@@ -314,10 +323,11 @@ class SequenceBatcher:
             self._replace_ended_strategies(now, decisions)
         for decision in decisions:
             if isinstance(decision, Execute):
+                # Rows are requests here: every request of a sequence has one row.
                 self._depth -= decision.size - decision.requests.count(None)
                 if not self.needs_release_events:
                     for request in decision.requests:
-                        self._sequence_of.pop(request, None)
+                        self._sequence_of.pop(request, None)  # null requests belong to no sequence
             elif isinstance(decision, Refuse):
                 self._depth -= 1
                 self._sequence_of.pop(decision.request)
@@ -349,10 +359,11 @@ class SequenceBatcher:
                 if old.idle:
                     strategy.instance_idle(now, decisions)
                 self._open({instance}, now, decisions)
-                self._close_idle(now, decisions)  # one that has been idle for too long in the backlog
+                self._close_idle(now, decisions)  # a sequence that was idle for too long in the backlog
 
     def _is_current(self, strategy: DirectStrategy | OldestStrategy) -> bool:
         settings = self.settings.strategy
+        # Delays and utilization can change under live sequences, strategies and numbers of slots cannot.
         same = isinstance(strategy, DirectStrategy) == isinstance(settings, DirectSettings)
         return same and len(strategy.slots) == settings.slot_count
 

@@ -1,12 +1,12 @@
 """The strategies of the sequence batcher, `direct` and `oldest`, and their settings.
 
 Direct: the slot of a sequence is its row in every batch of its instance. When the instance is idle, the first request
-of every slot that has one joins the batch. Rows below the highest ready slot that have no request are null requests,
-and so are rows whose inputs cannot share a batch with those of the first ready slot. With ``max_queue_delay`` and
+of every slot joins the batch. Rows below the highest ready slot that have no request are null requests,
+and so are rows whose inputs cannot share a batch with the inputs of the first ready slot. With ``max_queue_delay`` and
 ``minimum_slot_utilization`` the instance waits for more slots to become ready.
 
 Oldest: slots are candidate sequences; a dynamic batcher batches their oldest requests. At most one request of each slot
-is in the batcher or running; the next one follows when the backend has released it. So a batch never contains two
+is in the batcher or running; the next request follows when the backend has released it. So a batch never contains two
 requests of one sequence, and sequences alternate.
 """
 
@@ -51,7 +51,7 @@ class DirectSettings:
         ready : int
             Slots that have a request.
         waited_ns : int
-            How long the oldest of these requests has waited, in ns.
+            How long the oldest request in these slots has waited, in ns.
 
         Examples
         --------
@@ -60,10 +60,12 @@ class DirectSettings:
         >>> DirectSettings(10, 4_000_000, 0.3).rule_for(ready=3, waited_ns=0)
         'slot_utilization'
         """
+        # Surprisingly, a delay alone delays nothing: Triton waits only if both are set (measured on 2.51).
         if not self.max_queue_delay_ns or not self.minimum_slot_utilization:
             return reasons.NO_SLOT_WAIT
         if _single(ready / self.slot_count) >= _single(self.minimum_slot_utilization):
             return reasons.SLOT_UTILIZATION
+        # Triton's source says "longer than"; in virtual time, a wake at exactly this time must find the delay exceeded.
         return reasons.DELAY_EXCEEDED if waited_ns >= self.max_queue_delay_ns else reasons.WAIT
 
     def facts(self, ready: int, waited_ns: int) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class DirectStrategy:
         """Do nothing: the next request follows when the whole execution has ended."""
 
     def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
-        """Handle the cancellation of a request in a slot; it is dropped when it is the next one of its slot."""
+        """Handle the cancellation of a request in a slot; it is dropped when it is the next request of its slot."""
         self._advance(now, decisions)
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
@@ -169,6 +171,8 @@ class DirectStrategy:
         self.next_wake_ns = None
         if self._idle_since is None or self.paused:
             return
+        # Asking for the heads also ends closed and cancelled sequences, so that a sequence of the backlog may get its
+        # slot in time for this batch.
         heads = [self._table.head(slot, now, decisions) for slot in self.slots[: self._top + 1]]
         while self._top >= 0 and self.slots[self._top].sequence is None:
             self._top -= 1
@@ -180,11 +184,15 @@ class DirectStrategy:
         if rule == reasons.WAIT:
             self.next_wake_ns = now - waited + self.settings.max_queue_delay_ns
             return
+        # Rows above the highest ready slot are not padded: the size of a batch says which slot is the highest, and not
+        # how many slots there are.
         while heads[-1] is None:
             heads.pop()
         reference = ready[0].batch_key
         batch = [
             self._table.dispatch(self.slots[index], now, decisions)
+            # A misfit in the highest slot leaves a null row at the end: Triton fixes the range before it compares
+            # inputs.
             if request is not None and request.batch_key == reference
             else None
             for index, request in enumerate(heads)
@@ -277,6 +285,7 @@ class OldestStrategy:
         request = self._table.dispatch(slot, now, decisions)
         slot.in_flight = request
         self._slot_of[request] = slot
+        # Not `enqueue`: the request was accepted by the sequence batcher, and is executed even if the server stops now.
         self._forward(self.batcher.submit(request, now), decisions)
 
     def instance_idle(self, now: int, decisions: list[Decision]) -> None:
@@ -288,7 +297,7 @@ class OldestStrategy:
         self._forward(self.batcher.execute_staged(self._instance, now), decisions)
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """Pass the next request of the slot to the batcher: the last one was released."""
+        """Pass the next request of the slot to the batcher: the last request was released."""
         assert slot.in_flight is not None
         del self._slot_of[slot.in_flight]
         slot.in_flight = None
@@ -306,6 +315,7 @@ class OldestStrategy:
         return self.batcher.verdict(now)
 
     def _create_batcher(self, now: int) -> None:
+        # The batcher of one instance uses the number of that instance, so that its decisions need no translation.
         self.batcher = DynamicBatcher(self._settings.batcher, 0)
         self.batcher.set_instances([self._instance], now)
 
@@ -321,6 +331,7 @@ class OldestStrategy:
         self._slot_of.clear()
         for slot in self.slots:
             slot.in_flight = None
+        # A new batcher is simpler than emptying the old one: all that it contains is lost.
         was_idle = self.idle
         self._create_batcher(now)
         if was_idle:

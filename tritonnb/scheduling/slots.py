@@ -1,11 +1,11 @@
-"""Batch slots: which sequence has which slot, and which sequences wait for one in the backlog.
+"""Batch slots: which sequence has which slot, and which sequences wait for a slot in the backlog.
 
 A sequence starts with its first request, gets the free slot with the lowest index over all instances, and keeps it
 until it ends. Without a free slot it waits in the backlog, first come, first served. A slot that becomes free is
 immediately assigned to the first sequence in the backlog, with all requests that it has by then.
 
-The ID of a sequence that gets no more requests can be used by a new sequence, while requests of the old one are still
-waiting or running.
+The ID of a sequence that gets no more requests can be used by a new sequence, while requests of the old sequence
+are still waiting or running.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SlotSequence:
         When it times out if it is still in the backlog.
     """
 
-    id: int | str
+    id: int | str  # 5 and "5" are two sequences, as on Triton
     seen_ns: int
     slot: Slot | None = None
     waiting: deque[Schedulable] = field(default_factory=deque)
@@ -103,7 +103,7 @@ class FreeSlots:
         size = len(heap)
         if not size:
             return first
-        # The gap goes down to a leaf: to the child of lower index, to the second one where both are equal.
+        # The gap goes down to a leaf: to the child of lower index, to the second child where both are equal.
         gap, child = 0, 2
         while child < size:
             if heap[child].index > heap[child - 1].index:
@@ -161,6 +161,7 @@ class SlotTable:
         """Add the slots of an instance; yields those that sequences from the backlog get."""
         for slot in slots:
             self.retired.discard(slot.instance)
+            # An instance that comes back may still have live sequences in its slots.
             if slot.sequence is None:
                 self._free.push(slot)
         while self._free and self.backlog:
@@ -169,7 +170,7 @@ class SlotTable:
             yield slot
 
     def retire(self, instance: int) -> None:
-        """Assign no new sequences to the slots of an instance; current ones keep theirs until they end."""
+        """Assign no new sequences to the slots of an instance; current sequences keep theirs until they end."""
         self.retired.add(instance)
         for slot in [self._free.pop() for _ in range(len(self._free))]:
             if slot.instance != instance:
@@ -187,9 +188,12 @@ class SlotTable:
     def append(self, sequence: SlotSequence, request: Schedulable, now: int) -> None:
         """Add a request to a sequence."""
         sequence.waiting.append(request)
+        # The arrival and not the end of the execution, as on Triton: an execution that is longer than the idle time can
+        # end the sequence that it runs.
         sequence.seen_ns = now
         if sequence.slot is not None:
             self.idle.set(sequence, now + self.max_sequence_idle_ns)
+        # The timeout of a request has a meaning only in the backlog: Triton ignores it in a slot.
         elif request.timeout_us:
             expires = now + request.timeout_us * 1000
             if sequence.expires_ns is None or expires < sequence.expires_ns:
@@ -236,6 +240,7 @@ class SlotTable:
             return
         while self.backlog:
             sequence = next(iter(self.backlog))
+            # One cancelled request costs the whole sequence, and it is noticed only here, as on Triton.
             if not any(request.cancelled for request in sequence.waiting):
                 self._promote(slot, sequence)
                 return
@@ -249,6 +254,8 @@ class SlotTable:
         for request in sequence.waiting:
             facts = {"sequence": sequence.id, "waited_ns": now - request.queued_ns}
             reason = Reason(CANCELLED if request.cancelled else SEQUENCE_CANCELLED, facts)
+            # The requests behind a cancelled request were not cancelled by their clients, but their sequence has lost a
+            # step.
             decisions.append(Refuse(request, CancelledError(""), "CANCELED", reason))
         sequence.waiting.clear()
 

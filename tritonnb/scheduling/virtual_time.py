@@ -1,6 +1,6 @@
 """Running any scheduler in virtual time, with given arrivals and service times.
 
-The scheduler is the one that also serves in real time; only the clock and the instances are simulated. Events at the
+The same scheduler serves in real time; only the clock and the instances are simulated. Events at the
 same time are processed in this order: executions end, requests arrive, requests are cancelled, the scheduler is woken;
 within each kind in the order in which they were scheduled. So a run is deterministic.
 """
@@ -15,7 +15,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Scheduler, Stage
 
-#: The kinds of events, in the order in which those of one time are processed.
+#: The kinds of events, in the order in which events of one time are processed.
 _END: Final = 0
 ARRIVAL: Final = 1
 CANCEL: Final = 2
@@ -58,13 +58,14 @@ class VirtualClock:
         Current time in ns.
     arrival_ns : int
         When ``arrive`` is called, as if that had been scheduled first of all arrivals; -1 for never. This saves the
-        queue of events the arrivals, if each schedules the next one.
+        queue of events the arrivals, if each arrival schedules the next.
     """
 
     def __init__(self, arrive: Callable[[], None] | None = None) -> None:
         self.now = 0
         self.arrival_ns = -1
         self._arrive = arrive
+        # The third number keeps events of one time and kind in order, and callables from being compared.
         self._events: list[tuple[int, int, int, Callable[[Any], None], Any]] = []
         self._count = 0
 
@@ -112,7 +113,7 @@ class VirtualTime:
         ``rescheduled(request)`` returns whether the model releases the request to be executed again (iterative
         sequences).
     clock : VirtualClock, optional
-        That of several drivers; by default this one has its own.
+        The clock of several drivers; by default the driver has its own.
     staged : callable, optional
         Called with the instance of a batch that was staged, and later begun with `apply`. By default it is executed
         immediately, as without a rate limiter.
@@ -153,7 +154,7 @@ class VirtualTime:
         self._wake_planned: int | None = None
         self._ends: list[int] = []  # of the running executions, as a heap
         for instance in range(instance_count):
-            self._carry_out(scheduler.instance_idle(instance, 0))
+            self._apply(scheduler.instance_idle(instance, 0))
 
     @property
     def now(self) -> int:
@@ -179,7 +180,7 @@ class VirtualTime:
 
     def apply(self, change: Callable[[int], Sequence[Decision]]) -> None:
         """Change the scheduler now: ``change(now)`` returns the resulting decisions."""
-        self._carry_out(change(self.now))
+        self._apply(change(self.now))
 
     def arrived(self, request: Schedulable) -> None:
         """Handle the arrival of a request at the current time."""
@@ -189,20 +190,22 @@ class VirtualTime:
         except TritonError as error:
             self._respond(FinalResponse(now, request, error))
         else:
-            self._carry_out(decisions)
+            self._apply(decisions)
 
     def cancelled(self, request: Schedulable) -> None:
         """Handle the cancellation of a request at the current time."""
         request.cancelled = True
-        self._carry_out(self.scheduler.cancel(request, self.now))
+        self._apply(self.scheduler.cancel(request, self.now))
 
     def _woken(self, _: None) -> None:
+        # A wake that has been replaced stays in the queue and is recognised here; removing it would take a search.
         if self._wake_planned == self.now:
-            self._carry_out(self.scheduler.wake(self.now))
+            self._apply(self.scheduler.wake(self.now))
 
     def _ended(self, execution: tuple[Execute, ResponseOrder | None]) -> None:
         decision, order = execution
         now = self._clock.now
+        # This execution is the first of the heap, since events come in the order of their times.
         heappop(self._ends)
         for request in decision.requests:
             if request is None:
@@ -210,7 +213,7 @@ class VirtualTime:
             error = None
             if self._rescheduled is not None and self._rescheduled(request):
                 try:
-                    self._carry_out(self.scheduler.reschedule(request, now))
+                    self._apply(self.scheduler.reschedule(request, now))
                     continue
                 except TritonError as rejected:  # its sequence was idle for too long
                     error = rejected
@@ -222,8 +225,8 @@ class VirtualTime:
                     ready.time_ns = now
                     self._respond(ready)
             if self.scheduler.needs_release_events:
-                self._carry_out(self.scheduler.released(request, now))
-        self._carry_out(self.scheduler.instance_idle(decision.instance, now))
+                self._apply(self.scheduler.released(request, now))
+        self._apply(self.scheduler.instance_idle(decision.instance, now))
 
     def _respond(self, response: FinalResponse) -> None:
         if self._keep:
@@ -231,26 +234,27 @@ class VirtualTime:
         if self._on_response is not None:
             self._on_response(response)
 
-    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+    def _apply(self, decisions: Sequence[Decision]) -> None:
         now = self._clock.now
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = now + self._service(decision)
                 if self._keep:
                     self.batches.append(VirtualBatch(decision, now, end, self.scheduler.queue_depth()))
+                # Asked at the start: a change of preserve_ordering does not concern batches that run.
                 order = self.scheduler.response_order(decision.instance)
                 heappush(self._ends, end)
                 self._clock.schedule(end, _END, self._ended, (decision, order))
             elif isinstance(decision, Stage):
                 if self._staged is None:
-                    self._carry_out(self.scheduler.execute_staged(decision.instance, now))
+                    self._apply(self.scheduler.execute_staged(decision.instance, now))
                 else:
                     self._staged(decision.instance)
             else:
                 self._respond(FinalResponse(now, decision.request, decision.error, decision))
         wake = self.scheduler.next_wake_ns
         if wake is not None:
-            wake = max(wake, now)
+            wake = max(wake, now)  # a wake in the past is due now
             if self._ends and self._ends[0] <= wake:
                 wake = None  # when that execution has ended, the scheduler is asked again
             elif wake != self._wake_planned:
