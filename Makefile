@@ -18,6 +18,9 @@ RAY := build/ray
 FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
+JAVASCRIPT := tools/javascript
+JAVASCRIPT_BIN := $(JAVASCRIPT)/node_modules/.bin
+NPM := $(shell command -v npm)
 # Tests of one file run in the same process, since they share fixtures; files run in the order of tests/conftest.py.
 SHARED_BY := --dist=loadfile --no-loadscope-reorder --numprocesses
 FAST := --hypothesis-profile=fast -m "not (browser or kernel or build or isolated or slow)"
@@ -40,7 +43,7 @@ install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --qu
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
 .PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast test-debug test-tensorflow test-ray fuzz \
-	chromium node check docs site bench bench-report wheel models clean
+	chromium node check check-javascript docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
 	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN --LabApp.default_url=/lab/tree/notebooks/01_quickstart.ipynb
@@ -101,7 +104,7 @@ fuzz: $(FUZZ)/.installed
 chromium:
 	command -v chromium || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium)
 
-# For the playground: npm fetches its runtime, and a test runs it in Node.js.
+# For the playground: npm fetches its runtime, and a test runs it in Node.js. `make check` checks JavaScript with it.
 node:
 	command -v npm || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends nodejs npm)
 
@@ -109,6 +112,16 @@ check: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+ifneq ($(NPM),)
+	@$(MAKE) --no-print-directory check-javascript
+else
+	@echo "JavaScript is not checked: expected npm, got none: make node"
+endif
+
+# The types of the widgets and of the playground, which browsers run as they are, and a linter for all JavaScript.
+check-javascript: $(JAVASCRIPT)/node_modules/.installed
+	$(JAVASCRIPT_BIN)/tsc --project $(JAVASCRIPT)
+	$(JAVASCRIPT_BIN)/eslint --config $(JAVASCRIPT)/eslint.config.js $$(git ls-files '*.js' '*.mjs' '*.cjs')
 
 # A warning is an error. The notebooks are executed once for each version of them, or by the notebook tests.
 docs: $(MODELS)
@@ -175,6 +188,10 @@ $(FUZZ)/.installed: pyproject.toml | $(FUZZ)/.created
 	$(call step,installing Atheris,$(call install,$(FUZZ),--editable . atheris pytest hypothesis))
 	@touch $@
 
+$(JAVASCRIPT)/node_modules/.installed: $(JAVASCRIPT)/package.json $(JAVASCRIPT)/package-lock.json
+	$(call step,installing what checking JavaScript needs,npm --prefix $(JAVASCRIPT) ci --ignore-scripts --no-audit --no-fund)
+	@touch $@
+
 $(MODELS): $(ALL) $(wildcard tritonnb/model_zoo/*.py)
 	$(call step,creating the example models,$(BIN)/python -m tritonnb models model_repository)
 	@touch $@
@@ -186,6 +203,7 @@ $(COMPILED): $(COMPILER) hatch_build.py $(shell find tritonnb/backends/native -n
 	@mv $@.begun $@
 
 clean:
-	rm -rf $(VENV) build dist docs/figures docs/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist docs/figures docs/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		$(JAVASCRIPT)/node_modules
 	find tritonnb -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

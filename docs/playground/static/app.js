@@ -12,7 +12,8 @@ import { createService } from "./service.js";
 
 const FIRST = "five-requests";
 const LINK_AFTER_MS = 300;
-const part = (id) => document.getElementById(id);
+/** @type {<Id extends string>(id: Id) => Id extends keyof PageParts ? PageParts[Id] : HTMLElement} */
+const part = (id) => /** @type {any} */ (document.getElementById(id));
 
 class Playground {
   constructor() {
@@ -66,7 +67,7 @@ class Playground {
   }
 
   listen() {
-    part("preset").addEventListener("change", ({ target }) => this.openPreset(target.value));
+    part("preset").addEventListener("change", () => this.openPreset(part("preset").value));
     part("keep").addEventListener("click", () => this.change({ baseline: this.scenario.config }));
     part("swap").addEventListener("click", () => {
       const { config, baseline } = this.scenario;
@@ -85,7 +86,7 @@ class Playground {
     });
     part("copy-config").addEventListener("click", () => this.copy(this.scenario.config, "Copied config.pbtxt."));
     part("quiz-toggle").addEventListener("click", () => this.toggleQuiz());
-    part("file").addEventListener("change", ({ target }) => this.openFiles([...target.files]));
+    part("file").addEventListener("change", () => this.openFiles([...part("file").files]));
     part("open-file").addEventListener("click", () => part("file").click());
     window.addEventListener("hashchange", () => {
       if (location.hash !== this.hash) this.openFragment();
@@ -110,6 +111,7 @@ class Playground {
     else this.openPreset(opened?.preset in this.presets ? opened.preset : FIRST);
   }
 
+  /** @param {string} name */
   openPreset(name) {
     const { scenario, about, title } = this.presets[name];
     this.open(scenario);
@@ -121,6 +123,7 @@ class Playground {
     clearTimeout(this.linkTimer);
   }
 
+  /** @param {Scenario} scenario */
   open(scenario) {
     this.scenario = { baseline: "", ...scenario };
     part("preset").value = "";
@@ -131,6 +134,7 @@ class Playground {
     this.update();
   }
 
+  /** @param {Partial<Scenario>} changed */
   change(changed) {
     this.scenario = { ...this.scenario, ...changed };
     part("preset").value = "";
@@ -157,6 +161,7 @@ class Playground {
     history.replaceState(null, "", `${location.search}${this.hash}`);
   }
 
+  /** @param {SimulationResult} result @param {number} ms */
   show({ report, shown, error }, ms) {
     if (report) this.editor.showReport(report);
     const problem = report?.problems[0];
@@ -176,6 +181,7 @@ class Playground {
 
   // --- files, quiz, clipboard ---------------------------------------------------------------------
 
+  /** @param {File[]} files */
   async openFiles(files) {
     this.say(`Reading ${files.map(({ name }) => name).join(", ")} …`);
     try {
@@ -211,6 +217,7 @@ class Playground {
     if (isOpen) this.quiz.open();
   }
 
+  /** @param {string} text @param {string} message */
   async copy(text, message) {
     try {
       await navigator.clipboard.writeText(text);
@@ -223,10 +230,12 @@ class Playground {
     }
   }
 
+  /** @param {string} message */
   say(message) {
     part("status").textContent = message;
   }
 
+  /** @param {string} message */
   fail(message) {
     this.say("");
     part("failure").textContent = message;
@@ -234,6 +243,7 @@ class Playground {
   }
 }
 
+/** @param {Record<string, Preset>} presets @returns {Map<string, [name: string, preset: Preset][]>} */
 function groupPresets(presets) {
   const groups = new Map();
   for (const entry of Object.entries(presets)) {

@@ -8,6 +8,7 @@ const KINDS = {
   list: "single requests", constant: "at equal intervals", poisson: "Poisson process", bursts: "bursts",
   closed: "closed loop of clients",
 };
+/** @type {Record<ArrivalKind, Arrivals>} */
 const DEFAULTS = {
   list: { kind: "list", requests: [{ ms: 0, rows: 1 }] },
   constant: { kind: "constant", rate: 100, duration: 0.2, rows: 1 },
@@ -15,6 +16,7 @@ const DEFAULTS = {
   bursts: { kind: "bursts", requests: 8, every_ms: 50, duration: 0.2, rows: 1 },
   closed: { kind: "closed", clients: 4, requests: 40, think_ms: 0, rows: 1 },
 };
+/** @type {Record<string, { label: string, unit?: string, min?: number, step?: number }>} */
 const PARAMETERS = {
   rate: { label: "rate", unit: "requests/s" }, duration: { label: "duration", unit: "s" },
   seed: { label: "seed", step: 1 }, rows: { label: "rows of a request", min: 1, step: 1 },
@@ -22,6 +24,7 @@ const PARAMETERS = {
   clients: { label: "clients", min: 1, step: 1 }, think_ms: { label: "time between response and request", unit: "ms" },
 };
 // The columns of the table, and the text of a configuration in which they have an effect.
+/** @type {ArrivalColumn[]} */
 const COLUMNS = [
   { name: "ms", label: "time (ms)", type: "number", step: "any", min: 0 },
   { name: "rows", label: "rows", type: "number", step: 1, min: 1 },
@@ -36,15 +39,18 @@ const COLUMNS = [
 const MOST_ROWS = 200;
 
 // A number with at most three decimals, as a cell shows it.
+/** @type {(value: string | number) => string | number} */
 const shorten = (value) => (typeof value === "number" ? Number(value.toFixed(3)) : value);
 
 // The value of a cell; undefined for an empty number.
+/** @param {HTMLInputElement} input */
 function valueOf(input) {
   if (input.type === "checkbox") return input.checked;
   if (input.type === "text") return input.value;
   return input.value === "" ? undefined : Number(input.value);
 }
 
+/** @param {(arrivals: Arrivals) => void} onChange */
 function createArrivals(onChange) {
   const element = make("div", { class: "tnb-arrivals" });
   const head = make("div", { class: "tnb-fields" });
@@ -53,21 +59,26 @@ function createArrivals(onChange) {
   const timeline = createTimeline((index, ms) => {
     const requests = arrivals.requests.map((request, at) => (at === index ? { ...request, ms } : request));
     change({ ...arrivals, requests });
+    /** @type {HTMLInputElement} */
     const cell = table.querySelector(`tr[data-index="${index}"] input`);
-    if (cell) cell.value = shorten(ms);
+    if (cell) cell.value = String(shorten(ms));
   });
   picture.append(timeline.element);
   element.append(head, picture, table);
   new ResizeObserver(() => timeline.draw()).observe(picture);
+  /** @type {Arrivals} */
   let arrivals = DEFAULTS.list;
   let config = "";
+  /** @type {ArrivalRequest[]} */
   let generated = []; // what the simulation used, to show it and to edit it as a table
 
+  /** @param {Arrivals} newer */
   function change(newer) {
     arrivals = newer;
     onChange(arrivals);
   }
 
+  /** @param {Arrivals} newer */
   function replace(newer) {
     show(newer, config);
     onChange(arrivals);
@@ -78,12 +89,16 @@ function createArrivals(onChange) {
       applies === undefined || applies?.test(config) || arrivals.requests.some((request) => request[name]));
   }
 
+  /** @param {ArrivalColumn} column @param {ArrivalRequest} request @param {number} index */
   function cell(column, request, index) {
     const { name, type, label, step, min } = column;
     const input = make("input", { type, aria: { label: `${label} of request ${index + 1}` } });
     const standard = name === "rows" || name === "steps" ? 1 : "";
     if (type === "checkbox") input.checked = Boolean(request[name]);
-    else Object.assign(input, { value: shorten(request[name] ?? standard), step, min });
+    else {
+      const value = /** @type {number | string} */ (request[name] ?? standard);
+      Object.assign(input, { value: shorten(value), step, min });
+    }
     input.addEventListener(type === "checkbox" ? "change" : "input", () => {
       if (!input.validity.valid || (["ms", "rows"].includes(name) && input.value === "")) return;
       const value = valueOf(input);
@@ -94,6 +109,7 @@ function createArrivals(onChange) {
     return make("td", {}, input);
   }
 
+  /** @param {ArrivalColumn[]} columns @param {ArrivalRequest} request @param {number} index */
   function tableRow(columns, request, index) {
     const remove = make("button", { type: "button", aria: { label: `remove request ${index + 1}` } }, "×");
     remove.addEventListener("click", () =>
@@ -140,6 +156,7 @@ function createArrivals(onChange) {
     head.replaceChildren(kind, ...fields, ...(arrivals.kind === "list" ? [] : [edit]));
   }
 
+  /** @param {Arrivals} newer @param {string} text */
   function show(newer, text) {
     arrivals = newer;
     config = text;
@@ -152,11 +169,13 @@ function createArrivals(onChange) {
     element,
     show,
     // Columns appear when the configuration uses them.
+    /** @param {string} text */
     showConfig(text) {
       const before = arrivals.kind === "list" ? visibleColumns().length : 0;
       config = text;
       if (arrivals.kind === "list" && visibleColumns().length !== before) drawTable();
     },
+    /** @param {ArrivalRequest[]} requests */
     showGenerated(requests) {
       generated = requests;
       if (arrivals.kind !== "list") timeline.show(requests, false);

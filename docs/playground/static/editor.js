@@ -9,6 +9,9 @@ import { LocalModel } from "../shared/local_model.js";
 const HINT = "Ctrl+Space lists the fields, Ctrl+Z undoes changes of the text and of the form.";
 
 // `onText(text)` is called after each change; `setField(path, value)` asks for the text with a changed field.
+/**
+ * @param {EditorOptions} options
+ */
 function createEditor({ schema, text, onText, setField }) {
   const report = { text: "", problems: [], form: null };
   const model = new LocalModel({ model: "this scenario", text, schema, report });
@@ -22,7 +25,8 @@ function createEditor({ schema, text, onText, setField }) {
     code.completion.list, code.completion.count,
   );
   element.addEventListener("keydown", (event) => {
-    if (!(event.ctrlKey || event.metaKey) || event.target.dataset.dirty) return;
+    const { dirty } = /** @type {HTMLElement} */ (event.target).dataset;
+    if (!(event.ctrlKey || event.metaKey) || dirty) return;
     const key = event.key.toLowerCase();
     const steps = key === "y" || (key === "z" && event.shiftKey) ? 1 : key === "z" ? -1 : 0;
     if (!steps) return;
@@ -40,6 +44,7 @@ function createEditor({ schema, text, onText, setField }) {
     element,
     replace,
     setText: (newer) => code.setText(newer),
+    /** @param {ConfigReport} newer */
     showReport(newer) {
       model.set("report", newer);
       if (newer.text !== code.input.value) return;

@@ -4,6 +4,7 @@
 const LONGEST_S = 20; // of a simulation
 
 class Engine {
+  /** @param {{ onLoaded: (ms: number) => void, onFailed: (message: string) => void }} listeners */
   constructor(listeners) {
     this.listeners = listeners;
     this.number = 0;
@@ -27,6 +28,7 @@ class Engine {
   }
 
   // Stop what the worker does, and start another one.
+  /** @param {string} reason */
   restart(reason) {
     const { waiting } = this;
     this.worker.terminate();
@@ -34,6 +36,7 @@ class Engine {
     for (const { reject } of waiting.values()) reject(new Error(reason));
   }
 
+  /** @param {{ id: number, answer: string }} message */
   receive({ id, answer }) {
     const { resolve, reject } = this.waiting.get(id);
     this.waiting.delete(id);
@@ -42,6 +45,7 @@ class Engine {
     else reject(new Error(error));
   }
 
+  /** @param {object} message @param {File[] | null} [files] @returns {Promise<any>} */
   ask(message, files = null) {
     this.number += 1;
     const id = this.number;
@@ -55,6 +59,7 @@ class Engine {
   }
 
   // Simulate the newest scenario; calls `onResult(result, ms)` with the result of the last one at least.
+  /** @param {Scenario} scenario @param {(result: SimulationResult, ms: number) => void} onResult */
   async simulate(scenario, onResult) {
     this.newest = { scenario, onResult, asked: performance.now() };
     if (this.running) return;

@@ -7,18 +7,26 @@ const WIDTH = 420;
 const HEIGHT = 190;
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 12, 10, 34];
 
+/** @type {(ms: number) => string} */
 const formatMs = (ms) => `${formatNumber(ms)} ms`;
 
+/** @type {(row: SizeRow) => string} */
 const describeSize = ([size, count, queue, compute]) =>
   `${size} rows, ${count} batches, ${formatMs(queue)} in the queue, ${formatMs(compute)} executed`;
 
+/** @type {(content: string, x: number, y: number, anchor?: string) => SVGElement} */
 const text = (content, x, y, anchor = "middle") => makeSvg("text", { x, y, "text-anchor": anchor }, content);
 
+/** @param {string} label @param {SVGElement[]} parts */
 function frame(label, ...parts) {
   const viewBox = `0 0 ${WIDTH} ${HEIGHT}`;
   return makeSvg("svg", { viewBox, role: "img", "aria-label": label, class: "tnb-figure" }, ...parts);
 }
 
+/**
+ * @param {string} xLabel @param {string} yLabel @param {(value: number) => number} y @param {number} top
+ * @param {string} unit
+ */
 function axes(xLabel, yLabel, y, top, unit) {
   const lines = [0, 0.5, 1].map((share) => {
     const value = share * top;
@@ -33,6 +41,7 @@ function axes(xLabel, yLabel, y, top, unit) {
 }
 
 // The share of requests that had their response within a time.
+/** @param {LatencyCurve} latencies */
 function latencyFigure({ curve, p50, p99, count }) {
   const end = niceCeiling(curve.at(-1)[0]) || 1;
   const x = (ms) => LEFT + (ms / end) * (WIDTH - LEFT - RIGHT);
@@ -40,7 +49,9 @@ function latencyFigure({ curve, p50, p99, count }) {
   let path = `M${x(curve[0][0])},${y(0)}`;
   for (const [ms, share] of curve) path += `H${x(ms).toFixed(1)}V${y(share).toFixed(1)}`;
   path += `H${x(end)}`;
-  const percentiles = [["p50", p50, 0.5], ["p99", p99, 0.99]].map(([name, ms, share]) => makeSvg(
+  /** @type {[name: string, ms: number, share: number][]} */
+  const marks = [["p50", p50, 0.5], ["p99", p99, 0.99]];
+  const percentiles = marks.map(([name, ms, share]) => makeSvg(
     "g", {},
     makeSvg("line", { class: "tnb-percentile", x1: x(ms), x2: x(ms), y1: y(0), y2: y(share) }),
     text(`${name} ${formatMs(ms)}`, Math.min(x(ms) + 4, WIDTH - 96), name === "p50" ? y(0.18) : y(0.06), "start"),
@@ -53,6 +64,7 @@ function latencyFigure({ curve, p50, p99, count }) {
 }
 
 // Where the bars of batch sizes are, on an axis of rows: the middle of each, their width, and whether it has a label.
+/** @param {SizeRow[]} sizes */
 function placesOf(sizes) {
   const numbers = sizes.map(([size]) => size);
   const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
@@ -67,6 +79,7 @@ function placesOf(sizes) {
 }
 
 // For each batch size: the mean time in the queue and in the execution, and the number of batches.
+/** @param {SizeRow[]} sizes */
 function sizeFigure(sizes) {
   const top = niceCeiling(Math.max(...sizes.map(([, , queue, compute]) => queue + compute))) || 1;
   const y = (ms) => HEIGHT - BOTTOM - (ms / top) * (HEIGHT - TOP - BOTTOM);
@@ -84,6 +97,7 @@ function sizeFigure(sizes) {
   return frame(label, ...axes("rows of the batch", "ms", y, top, ""), ...groups);
 }
 
+/** @param {SizeRow[]} sizes */
 function countFigure(sizes) {
   const top = niceCeiling(Math.max(...sizes.map(([, count]) => count)));
   const y = (count) => HEIGHT - BOTTOM - (count / top) * (HEIGHT - TOP - BOTTOM);
@@ -98,12 +112,15 @@ function countFigure(sizes) {
   return frame(label, ...axes("rows of the batch", "batches", y, top, ""), ...bars);
 }
 
+/** @type {(caption: string, picture: SVGElement, ...more: Child[]) => HTMLElement} */
 const figure = (caption, picture, ...more) => make("figure", {}, picture, make("figcaption", {}, caption, ...more));
 
+/** @param {string} name @param {string} label */
 function key(name, label) {
   return make("span", { class: "tnb-legend-key" }, make("span", { class: `tnb-swatch tnb-swatch-${name}` }), label);
 }
 
+/** @param {FigureData} figures */
 function drawFigures({ latencies, sizes, statistics }) {
   if (!latencies.count) return [];
   const region = { tabIndex: 0, role: "region", aria: { label: "statistics extension" } };

@@ -2,10 +2,12 @@
 
 const KEY = "s=";
 
+/** @param {CompressionStream | DecompressionStream} stream @param {BufferSource} bytes */
 async function through(stream, bytes) {
   return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
 }
 
+/** @param {Scenario} scenario */
 async function encodeScenario(scenario) {
   const bytes = await through(new CompressionStream("deflate-raw"), new TextEncoder().encode(JSON.stringify(scenario)));
   const text = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
@@ -13,6 +15,7 @@ async function encodeScenario(scenario) {
 }
 
 // The scenario of a fragment, the name of a preset, or null if it has neither.
+/** @param {string} fragment @returns {Promise<{ preset?: string, scenario?: Scenario } | null>} */
 async function decodeFragment(fragment) {
   const text = fragment.replace(/^#/, "");
   const preset = new URLSearchParams(text).get("preset");

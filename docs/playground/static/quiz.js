@@ -11,11 +11,16 @@ const KINDS = {
 };
 
 class SheetModel extends LocalModel {
+  /**
+   * @param {Sheet} sheet
+   * @param {GradeAnswer} gradeAnswer
+   */
   constructor(sheet, gradeAnswer) {
     super({ sheet, answer: [], result: {} });
     this.gradeAnswer = gradeAnswer;
   }
 
+  /** @param {{ action?: string }} message */
   send({ action }) {
     this.gradeAnswer(action, this.get("answer")).then(
       (result) => this.set("result", result),
@@ -25,6 +30,9 @@ class SheetModel extends LocalModel {
 }
 
 // `newSheet(settings)` and `gradeAnswer(action, answer)` ask the worker.
+/**
+ * @param {QuizQuestions} ask
+ */
 function createQuiz({ newSheet, gradeAnswer }) {
   const settings = { batcher: "dynamic", seed: 1, requests: 6 };
   const head = make("div", { class: "tnb-fields" });

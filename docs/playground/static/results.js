@@ -5,10 +5,12 @@ import { make } from "../shared/dom.js";
 import { LocalModel } from "../shared/local_model.js";
 import { drawFigures } from "./figures.js";
 
+/** @param {"td" | "th"} tag @param {unknown[]} values */
 function cells(tag, values) {
   return values.map((value) => make(tag, tag === "th" ? { scope: "col" } : {}, String(value ?? "")));
 }
 
+/** @param {string[]} head @param {unknown[][]} rows @param {string} caption */
 function table(head, rows, caption) {
   return make("table", {},
     make("caption", {}, caption),
@@ -16,22 +18,26 @@ function table(head, rows, caption) {
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells("td", row)))));
 }
 
+/** @param {string} summary @param {string[]} head @param {unknown[][]} rows */
 function keyFigures(summary, head, rows) {
   return make("details", {}, make("summary", {}, summary), table(head, rows, "Key figures"));
 }
 
 // A model of the batch view whose requests to a kernel go to the worker.
 class ViewModel extends LocalModel {
+  /** @param {Packed} history @param {(blame: Blame) => Promise<Blame>} askBlame */
   constructor(history, askBlame) {
     super({ history, live: false, moment: {}, blame: {}, ghost: {} });
     this.askBlame = askBlame;
   }
 
+  /** @param {{ blame?: Blame }} message */
   send({ blame }) {
     if (blame) this.askBlame(blame).then((report) => this.set("blame", report));
   }
 }
 
+/** @param {(blame: Blame) => Promise<Blame>} askBlame */
 function createResults(askBlame) {
   const verdict = make("p", { class: "tnb-verdict", role: "status" });
   const notes = make("div", { class: "tnb-notes" });
@@ -45,6 +51,7 @@ function createResults(askBlame) {
   let [model, view] = [null, null];
   error.hidden = true;
 
+  /** @param {Packed} history @param {GhostBoxes} ghost */
   function showView(history, ghost) {
     if (!view) {
       model = new ViewModel(history, askBlame);
@@ -62,12 +69,14 @@ function createResults(askBlame) {
     view.draw();
   }
 
+  /** @param {ShownResult} shown */
   function showTables({ batches, controls }) {
     const requests = (members) => members.map((serial) => serial ?? "null").join(" ");
     const head = ["batch", "sent (ms)", "instance", "rows", "requests", "executed (ms)", "why"];
     const rows = batches.map(([number, sent, instance, size, members, , ms, why]) =>
       [number, sent.toFixed(1), instance, size, requests(members), ms.toFixed(1), why]);
     const listed = table(head, rows, "Batches in the order in which they were sent");
+    /** @type {HTMLElement[]} */
     const parts = [make("details", {}, make("summary", {}, "Batches as a table"), listed)];
     if (controls.length) {
       const names = Object.keys(controls[0][2]);
@@ -79,6 +88,7 @@ function createResults(askBlame) {
     tables.replaceChildren(...parts);
   }
 
+  /** @param {ShownResult} shown @param {string} title */
   function showNotes({ comparison, summary, remarks }, title) {
     const compared = comparison && [
       make("p", { class: "tnb-change" }, make("b", {}, "After the edit: "), comparison.verdict.replace(/^[^:]*: /, "")),
@@ -94,11 +104,13 @@ function createResults(askBlame) {
 
   return {
     element,
+    /** @param {string | undefined} message */
     showError(message) {
       error.hidden = !message;
       error.textContent = message ?? "";
       element.classList.toggle("tnb-stale", Boolean(message));
     },
+    /** @param {ShownResult} shown */
     show(shown, title = "") {
       this.showError("");
       verdict.textContent = shown.verdict;

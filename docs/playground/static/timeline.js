@@ -11,6 +11,7 @@ const MOST_ROWS = 12;
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
 
 // Each sequence has a row; other requests are stacked where they arrive close together.
+/** @param {ArrivalRequest[]} requests @param {number} width @param {number} end */
 function placeRows(requests, width, end) {
   const sequences = [...new Set(requests.map(({ sequence }) => sequence ?? ""))];
   if (sequences.length > 1 || (sequences.length && sequences[0])) {
@@ -29,6 +30,7 @@ function placeRows(requests, width, end) {
 }
 
 // `onMove(index, ms)` is called while a mark is moved.
+/** @param {(index: number, ms: number) => void} onMove */
 function createTimeline(onMove) {
   const svg = makeSvg("svg", { class: "tnb-arrivals-picture" });
   let state = { requests: [], movable: false, end: 1 };
@@ -50,6 +52,7 @@ function createTimeline(onMove) {
     return marks;
   }
 
+  /** @param {ArrivalRequest} request @param {number} index */
   function describe(request, index) {
     const parts = [`request ${index + 1}`, `${request.ms.toFixed(1)} ms`, `${request.rows ?? 1} rows`];
     if (request.priority) parts.push(`priority ${request.priority}`);
@@ -59,6 +62,7 @@ function createTimeline(onMove) {
     return parts.join(", ");
   }
 
+  /** @param {ArrivalRequest} request @param {number} index @param {number} row */
   function mark(request, index, row) {
     const rows = request.rows ?? 1;
     const [left, top] = [x(request.ms), TOP + row * ROW];
@@ -82,8 +86,8 @@ function createTimeline(onMove) {
     const { rows, names } = placeRows(state.requests, widthOf(), state.end);
     const height = TOP + (Math.max(0, ...rows) + 1) * ROW + AXIS;
     const active = svg.contains(document.activeElement);
-    svg.setAttribute("width", widthOf());
-    svg.setAttribute("height", height);
+    svg.setAttribute("width", String(widthOf()));
+    svg.setAttribute("height", String(height));
     svg.setAttribute("role", state.movable ? "group" : "img");
     svg.setAttribute("aria-label", `${state.requests.length} arrivals in ${state.end.toFixed(0)} ms` +
       (state.movable ? "; arrow left and right move a request, up and down select another one" : ""));
@@ -97,6 +101,7 @@ function createTimeline(onMove) {
 
   const indexOf = (event) => Number(event.target.closest("[data-index]")?.dataset.index ?? -1);
 
+  /** @param {number} index @param {number} ms */
   function moveTo(index, ms) {
     const rounded = Math.max(0, Math.round(ms * 10) / 10);
     state.requests = state.requests.map((request, at) => (at === index ? { ...request, ms: rounded } : request));
@@ -147,6 +152,7 @@ function createTimeline(onMove) {
   return {
     element: svg,
     draw,
+    /** @param {ArrivalRequest[]} requests @param {boolean} movable */
     show(requests, movable) {
       state.requests = requests;
       state.movable = movable;

@@ -7,7 +7,7 @@ const ENVIRONMENT = { PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION: "python" };
 
 async function load() {
   const begin = performance.now();
-  const { loadPyodide } = await import(new URL("pyodide/pyodide.mjs", SITE)).catch(() => {
+  const { loadPyodide } = await import(new URL("pyodide/pyodide.mjs", SITE).href).catch(() => {
     throw new Error("this copy of the site has no runtime (make site adds it), or the network failed");
   });
   const [pyodide, archive] = await Promise.all([
@@ -23,6 +23,7 @@ async function load() {
 }
 
 // Dropped files become files of Pyodide's file system, which is in the memory of this thread.
+/** @param {any} pyodide @param {File[]} files */
 async function writeFiles(pyodide, files) {
   for (const name of pyodide.FS.readdir(FILES)) {
     if (!name.startsWith(".")) pyodide.FS.unlink(`${FILES}/${name}`);

@@ -8,6 +8,10 @@ const CONTROLS = [
 ];
 const KEYS = { Home: "restart", ArrowLeft: "back", ArrowRight: "step", F8: "resume", "Shift+F8": "reverse" };
 
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {string} className @param {Child[]} children
+ */
 function node(tag, className, ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -15,17 +19,21 @@ function node(tag, className, ...children) {
   return made;
 }
 
+/** @param {string[]} head @param {unknown[][]} rows each after its class */
 function table(head, rows) {
   const cells = (tag, values) => values.map((value) => node(tag, "", String(value)));
-  const body = rows.map(([className, ...values]) => node("tr", className, ...cells("td", values)));
+  const body = rows.map(([className, ...values]) => node("tr", String(className), ...cells("td", values)));
   return node("table", "", node("thead", "", node("tr", "", ...cells("th", head))), node("tbody", "", ...body));
 }
 
+/** @type {(value: number | null) => string | number} */
 const formatted = (value) => (typeof value === "number" && !Number.isInteger(value) ? value.toFixed(3) : value ?? "–");
 
 class Panel {
+  /** @param {WidgetModel<DebuggerState>} model @param {HTMLElement} root */
   constructor(model, root) {
-    Object.assign(this, { model, root });
+    this.model = model;
+    this.root = root;
     root.classList.add("tnb-debugger");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     this.event = node("p", "tnb-event");
@@ -72,6 +80,7 @@ class Panel {
     return node("div", "tnb-form", input, button);
   }
 
+  /** @param {KeyboardEvent} event */
   pressed(event) {
     const action = KEYS[event.shiftKey ? `Shift+${event.key}` : event.key];
     if (!action) return;
@@ -107,6 +116,7 @@ class Panel {
   }
 }
 
+/** @param {WidgetContext<DebuggerState>} context */
 function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);

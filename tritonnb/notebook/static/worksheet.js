@@ -7,6 +7,10 @@ const ROW = 26;
 const GUTTER = 70;
 const TICK = 60; // px between two times of the axis, at least
 
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {string} className @param {Child[]} children
+ */
 function node(tag, className, ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -14,6 +18,7 @@ function node(tag, className, ...children) {
   return made;
 }
 
+/** @param {string} tag @param {Record<string, unknown>} attributes @param {Child[]} children */
 function shape(tag, attributes, ...children) {
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
@@ -22,8 +27,10 @@ function shape(tag, attributes, ...children) {
 }
 
 class WorksheetPage {
+  /** @param {WidgetModel<WorksheetState>} model @param {HTMLElement} root */
   constructor(model, root) {
-    Object.assign(this, { model, root });
+    this.model = model;
+    this.root = root;
     root.classList.add("tnb-worksheet");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     const { question, config } = model.get("sheet");
@@ -58,6 +65,7 @@ class WorksheetPage {
     );
   }
 
+  /** @param {string} action */
   send(action) {
     this.model.send({ action, answer: this.answer }); // the trait may arrive later
   }
@@ -73,10 +81,12 @@ class WorksheetPage {
   }
 
   // The number of the batch of a request, from 1; 0 if it is in none.
+  /** @param {string} name */
   batchOf(name) {
     return this.answer.findIndex((batch) => batch.includes(name)) + 1;
   }
 
+  /** @param {string} name @param {number} number */
   move(name, number) {
     const answer = this.answer.map((batch) => batch.filter((other) => other !== name));
     while (answer.length < number) answer.push([]);
@@ -89,6 +99,7 @@ class WorksheetPage {
 
   // --- what can be moved, and where -------------------------------------------------------------
 
+  /** @param {string} className @param {number} number */
   target(className, number) {
     const made = node("div", className);
     made.addEventListener("dragover", (event) => event.preventDefault());
@@ -100,6 +111,7 @@ class WorksheetPage {
     return made;
   }
 
+  /** @param {SheetRequest} request */
   chip([name, ms, detail]) {
     const made = node("button", "tnb-chip", node("b", "", name), ` ${detail ? `${detail}, ` : ""}${ms} ms`);
     made.title = `request ${name} arrives at ${ms} ms`;
@@ -113,6 +125,7 @@ class WorksheetPage {
     return made;
   }
 
+  /** @param {KeyboardEvent} event @param {string} name */
   pressed(event, name) {
     const place = this.batchOf(name);
     const last = this.answer.length + 1;
@@ -150,6 +163,7 @@ class WorksheetPage {
   }
 
   // Arrivals as marks; the batches that are known so far; the time at which the next one is sent.
+  /** @param {SheetResult} result */
   drawPicture({ batches = [], next_ms: next = null }) {
     const width = Math.max(300, this.root.clientWidth - 20);
     const latest = this.model.get("sheet").end_ms * 1.02 || 1;
@@ -187,19 +201,23 @@ class WorksheetPage {
 }
 
 // Round times from 0 on, at most so many.
+/** @param {number} latest @param {number} most */
 function ticksUntil(latest, most) {
   const power = 10 ** Math.floor(Math.log10(latest / most));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => latest / candidate <= most);
   return Array.from({ length: Math.floor(latest / step) + 1 }, (_, index) => index * step);
 }
 
+/** @type {(one: string[], other: string[]) => boolean} */
 const sameNames = (one, other) => one.length === other.length && one.every((name) => other.includes(name));
 
+/** @type {(correct: SheetBatch[], answer: string[][]) => number} */
 const firstWrong = (correct, answer) => {
   const index = answer.findIndex((batch, number) => !correct[number] || !sameNames(correct[number].names, batch));
   return index < 0 ? answer.length : index;
 };
 
+/** @param {WidgetContext<WorksheetState>} context */
 function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);

@@ -5,6 +5,7 @@ import { LABELS, TOP, isFocus, requestColour, requestLabel, waitColour } from ".
 import { drawGeneration, idleTargets } from "./static_batch.js";
 import { formatMs, pluralize } from "./words.js";
 
+/** @param {Frame} frame */
 function drawBatches(frame) {
   const { surface, timeline, scale, layout, batches } = frame;
   const members = batches.reduce((sum, batch) => sum + batch.members.length, 0);
@@ -21,6 +22,7 @@ function drawBatches(frame) {
 }
 
 // The preferred sizes, and the maximum if batches are drawn up to it.
+/** @param {Frame} frame @param {number} top */
 function drawSizeLines({ surface, timeline, scale, layout, rows }, top) {
   const bottom = top + layout.lane;
   const { faint, limit, line } = surface.theme;
@@ -33,6 +35,7 @@ function drawSizeLines({ surface, timeline, scale, layout, rows }, top) {
   surface.line(scale.left, bottom, scale.right, bottom, { stroke: line });
 }
 
+/** @param {Frame} frame @param {Batch} batch @param {number} top */
 function drawBatch(frame, batch, top) {
   const { surface, scale, layout, targets, end, selected, rows } = frame;
   const bottom = top + layout.lane;
@@ -60,6 +63,7 @@ function drawBatch(frame, batch, top) {
 }
 
 // A batch's box in slices, one for each request, as high as its rows, with lines from where those waited.
+/** @param {Frame} frame @param {Batch} batch @param {Box} box */
 function drawSlices(frame, batch, { left, width, bottom, height }) {
   const { surface, scale, layout, targets, focus } = frame;
   const { faint, paper } = surface.theme;
@@ -78,6 +82,7 @@ function drawSlices(frame, batch, { left, width, bottom, height }) {
       if (generates) targets.push(...idleTargets(frame, batch, index, { left, width, y, part }));
       const waitY = layout.queueTop + 6 + member.queue_row * frame.queueStep;
       // Half a pixel to the right: a vertical link is inside the box, which is as wide as its execution took.
+      /** @type {Point[]} */
       const link = [[Math.round(scale.clamp(batch.sent)) + 0.5, waitY], [left + 0.5, y - part / 2]];
       if (frame.linksWaits) surface.path(link, { stroke: waitColour(frame, member), alpha: 0.5 });
       if (isFocus(focus, member)) frame.focusLines.push(...focusOf(frame, link, left, y, width, part));
@@ -86,6 +91,10 @@ function drawSlices(frame, batch, { left, width, bottom, height }) {
   }
 }
 
+/**
+ * @param {Frame} frame @param {Point[]} link @param {number} left @param {number} y @param {number} width
+ * @param {number} part @returns {[Point[], Style][]}
+ */
 function focusOf({ surface }, link, left, y, width, part) {
   const style = { stroke: surface.theme.selection, line: 2.5 };
   const [right, top] = [left + width, y - part];
@@ -93,8 +102,10 @@ function focusOf({ surface }, link, left, y, width, part) {
 }
 
 // [member, height, colour, label] from below; one slice for each colour if single requests are too small to see.
+/** @param {Frame} frame @param {Batch} batch @param {number} height @param {number} width @returns {Slice[]} */
 function slicesOf(frame, batch, height, width) {
   const rows = batch.members.reduce((sum, member) => sum + (member ? member.rows : 1), 0);
+  /** @type {Slice[]} */
   const slices = batch.members.map((member) =>
     member
       ? [member, (height * member.rows) / rows, requestColour(frame, member), requestLabel(frame.timeline, member)]
@@ -106,6 +117,7 @@ function slicesOf(frame, batch, height, width) {
 }
 
 // Input, compute and output as a strip below the box.
+/** @param {Frame} frame @param {Batch} batch @param {Box} box */
 function drawPhases({ surface, scale }, batch, { width, bottom }) {
   if (batch.end === null || batch.input === undefined || width < 12) return;
   const { input, compute, output } = surface.theme;
@@ -115,6 +127,7 @@ function drawPhases({ surface, scale }, batch, { width, bottom }) {
   });
 }
 
+/** @param {Frame} frame @param {Batch} batch @param {Box} box */
 function drawBatchLabel({ surface, scale }, batch, { left, width, bottom, height }) {
   const rows = pluralize(batch.rows, "row");
   const requests = pluralize(batch.requests, "request");

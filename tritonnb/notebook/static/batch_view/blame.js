@@ -13,6 +13,10 @@ const MEANINGS = {
 };
 const SERIES = ["earlier_requests", "priority", "did_not_fit", "batch_closed", "preferred_size"];
 
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {string} className @param {Child[]} children
+ */
 function node(tag, className, ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -22,8 +26,16 @@ function node(tag, className, ...children) {
 
 class BlamePanel {
   // `show` is called with the number of a batch whose request was chosen here.
+  /** @param {WidgetModel<BatchViewState>} model @param {HTMLElement} root @param {(batch: number) => void} show */
   constructor(model, root, show) {
-    Object.assign(this, { model, root, showBatch: show, batch: null, offered: "", theme: {} });
+    this.model = model;
+    this.root = root;
+    this.showBatch = show;
+    /** @type {number | null} */ this.batch = null;
+    this.offered = "";
+    /** @type {Partial<Theme>} */ this.theme = {};
+    /** @type {Blame | undefined} */ this.asked = undefined;
+    /** @type {Blame | undefined} */ this.shown = undefined;
     this.choice = node("p", "tnb-blame-choice", CHOICE_HINT);
     this.result = node("div", "tnb-blame-result");
     this.result.setAttribute("aria-live", "polite");
@@ -34,6 +46,10 @@ class BlamePanel {
 
   // Offer the requests of the selected batch, or else the slowest ones, each as a button. Among columns no batch can be
   // selected.
+  /**
+   * @param {Theme} theme @param {Batch | undefined} batch @param {Columns | null} columns
+   * @param {SlowRequest[]} slowest
+   */
   select(theme, batch, columns, slowest) {
     this.theme = theme;
     const number = batch && batch.end !== null ? batch.n : null;
@@ -50,6 +66,7 @@ class BlamePanel {
     if (this.shown?.batch !== number) this.result.replaceChildren();
   }
 
+  /** @param {string} text @param {number} batch @param {string} label */
   button(text, batch, label) {
     const button = node("button", "", text);
     button.addEventListener("click", () => {
@@ -59,6 +76,7 @@ class BlamePanel {
     return button;
   }
 
+  /** @param {number} batch @param {string} label */
   ask(batch, label) {
     this.asked = { batch, request: label };
     this.result.replaceChildren(node("p", "tnb-note", `Request ${label}: waiting for the kernel …`));
@@ -67,6 +85,7 @@ class BlamePanel {
   }
 
   // Several outputs may show one view: each shows what was asked for last.
+  /** @param {Blame} blame */
   show(blame) {
     if (blame.batch === undefined) return;
     this.shown = blame;
@@ -74,11 +93,13 @@ class BlamePanel {
     else this.result.replaceChildren(node("p", "", node("b", "", blame.title)), this.bar(blame), this.table(blame));
   }
 
+  /** @param {string} cause */
   colour(cause) {
     const place = SERIES.indexOf(cause);
     return this.theme[MEANINGS[cause]] ?? this.theme.series?.[place] ?? this.theme.faint;
   }
 
+  /** @param {Blame} blame */
   bar({ title, parts }) {
     const bar = node("div", "tnb-blame-bar");
     bar.setAttribute("role", "img");
@@ -94,6 +115,7 @@ class BlamePanel {
     return bar;
   }
 
+  /** @param {Blame} blame */
   table({ parts }) {
     const head = node("tr", "", ...["cause", "ms", "share", "meaning", "smallest change that removes it"].map((name) =>
       node("th", "", name)));

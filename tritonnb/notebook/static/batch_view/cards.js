@@ -2,11 +2,12 @@
 
 import { describeInterval } from "./columns.js";
 import { flagNames } from "./events.js";
-import { element, note } from "./panels.js";
+import { element } from "./panels.js";
 import { describeIdle, idleTime } from "./static_batch.js";
 import { formatDuration, formatMs, formatTime, pluralize } from "./words.js";
 
 // What is known of a moment: exactly, or of the interval around it.
+/** @param {Timeline} timeline @param {number} time @param {Columns | null} columns */
 function describeMoment(timeline, time, columns) {
   if (time < timeline.begin || time > timeline.end) return "outside of what was observed";
   if (!timeline.isExact(time, time + 1e-6)) {
@@ -19,25 +20,28 @@ function describeMoment(timeline, time, columns) {
 }
 
 // What a target is, as a title and lines.
+/** @param {Timeline} timeline @param {Frame} frame @param {Target} target @param {number} time @returns {string[]} */
 function describeTarget(timeline, frame, target, time) {
+  /** @type {{ [Kind in keyof Targets]: (target: TargetOf<Kind>) => string[] }} */
   const describe = {
-    column: () => describeInterval(timeline, frame.columns.level, time, target),
+    column: (column) => describeInterval(timeline, frame.columns.level, time, column),
     depth: () => (frame.columns
       ? describeInterval(timeline, frame.columns.level, time)
       : [`${timeline.depthAt(time)} waiting`, formatTime(time, timeline)]),
-    batch: () => describeBatch(timeline, target.batch),
-    request: () => describeRequest(timeline, target),
-    null: () => [`null request in slot ${target.slot} of ${target.batch.instance}`,
+    batch: ({ batch }) => describeBatch(timeline, batch),
+    request: (request) => describeRequest(timeline, request),
+    null: ({ slot, batch }) => [`null request in slot ${slot} of ${batch.instance}`,
       "no request of the sequence in this slot was ready when the batch was sent"],
-    budget: () => describeBudget(timeline, target.batch),
-    refusal: () => [`request ${target.refusal.label} was refused`, target.refusal.message,
-      `waited ${formatMs(target.refusal.refused - target.refusal.queued)} ms`],
-    occupancy: () => describeOccupancy(timeline, target.held),
-    idle: () => describeIdle(target),
+    budget: ({ batch }) => describeBudget(timeline, batch),
+    refusal: ({ refusal }) => [`request ${refusal.label} was refused`, refusal.message,
+      `waited ${formatMs(refusal.refused - refusal.queued)} ms`],
+    occupancy: ({ held }) => describeOccupancy(timeline, held),
+    idle: describeIdle,
   };
-  return describe[target.kind]();
+  return describe[target.kind](/** @type {any} */ (target)); // that is a target of this kind
 }
 
+/** @param {Timeline} timeline @param {Batch} batch */
 function describeBatch(timeline, batch) {
   const times = batch.end === null ? "still running" : `ran ${formatMs(batch.end - batch.start)} ms`;
   const members = batch.members.filter(Boolean);
@@ -50,6 +54,7 @@ function describeBatch(timeline, batch) {
   ];
 }
 
+/** @param {Timeline} timeline @param {{ request: Member, batch: Batch | null }} target */
 function describeRequest(timeline, { request, batch }) {
   const { label, rows, priority, sequence, queued } = request;
   const of = sequence ? ` of sequence ${sequence}${flagNames(timeline.meta, request)}` : "";
@@ -62,12 +67,14 @@ function describeRequest(timeline, { request, batch }) {
   ];
 }
 
+/** @param {Timeline} timeline @param {Batch} batch */
 function describeBudget(timeline, batch) {
   const { delay } = timeline.meta;
   const waited = formatMs(batch.sent - batch.oldest);
   return [`${waited} of ${delay} ms of max_queue_delay used when batch ${batch.n} was sent`, batch.why];
 }
 
+/** @param {Timeline} timeline @param {Occupancy} held */
 function describeOccupancy(timeline, held) {
   const { sequence, instance, slot, arrived, assigned, released, executed, ended_by: endedBy } = held;
   const cause = endedBy === "idle" ? "idle timeout" : "END";
@@ -80,16 +87,19 @@ function describeOccupancy(timeline, held) {
   return lines;
 }
 
+/** @param {string[]} description */
 function tip([title, ...lines]) {
   return [element("b", "", title), ...lines.map((line) => element("div", "", line))];
 }
 
+/** @param {string[]} head @param {(string | number)[][]} rows */
 function table(head, rows) {
   const row = (tag, values) => element("tr", "", ...values.map((value) => element(tag, "", String(value))));
   const body = rows.map((values) => row("td", values));
   return element("table", "", element("thead", "", row("th", head)), element("tbody", "", ...body));
 }
 
+/** @param {Timeline} timeline @param {Batch} batch */
 function batchDetails(timeline, batch) {
   const most = timeline.meta.max_batch_size || 1;
   const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${pluralize(most, "row")}; ` +
@@ -102,6 +112,7 @@ function batchDetails(timeline, batch) {
   return [...parts, ...(batch.slots ? [controlTable(timeline, batch)] : memberTable(batch))];
 }
 
+/** @param {Batch} batch */
 function phases({ start, input, output, end }) {
   if (end === null) return "still running";
   const parts = `in ${formatMs(input - start)} + compute ${formatMs(output - input)} + out ${formatMs(end - output)}`;
@@ -109,6 +120,7 @@ function phases({ start, input, output, end }) {
 }
 
 // The control inputs that a stateful model got with a batch.
+/** @param {Timeline} timeline @param {Batch} batch */
 function controlTable(timeline, { slots, members }) {
   const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
   const flag = (bit) => members.map((member) => (member && member.flags & bit ? 1 : 0));
@@ -120,6 +132,7 @@ function controlTable(timeline, { slots, members }) {
   ]);
 }
 
+/** @param {Batch} batch */
 function memberTable(batch) {
   const shown = batch.members.filter(Boolean).slice(0, 12);
   const { generated } = batch;
@@ -129,6 +142,7 @@ function memberTable(batch) {
     return generated ? [...values, generation?.tokens ?? 0, formatMs(idleTime(batch, generation))] : values;
   });
   const head = ["request", "rows", "priority", "waited (ms)"];
+  /** @type {HTMLElement[]} */
   const parts = [table(generated ? [...head, "tokens", "then idle (ms)"] : head, rows)];
   const more = batch.requests - shown.length;
   if (more > 0) parts.push(element("p", "tnb-note", `${pluralize(more, "more request")}`));

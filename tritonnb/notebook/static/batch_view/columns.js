@@ -9,6 +9,7 @@ const BUSY_HEIGHT = 0.36; // of a lane; the rest are the batch sizes
 const SMALL_LANE = 30; // px; lower lanes show only the busy share
 
 // The length of the intervals that are drawn, and from when on they are known.
+/** @param {Timeline} timeline @param {{ from: number, span: number, width: number }} scale @returns {Columns} */
 function columnLevel(timeline, scale) {
   const { counters } = timeline;
   const level = counters.levelFor((scale.span / scale.width) * COLUMN, scale.from);
@@ -16,6 +17,7 @@ function columnLevel(timeline, scale) {
 }
 
 // The intervals in sight that have begun: [left, right, begin, end, index].
+/** @param {Frame} frame @returns {VisibleInterval[]} */
 function visibleIntervals({ timeline, scale, end, columns }) {
   const until = Math.min(scale.to, end);
   const from = Math.max(0, scale.from, columns.begin);
@@ -27,6 +29,10 @@ function visibleIntervals({ timeline, scale, end, columns }) {
 }
 
 // The ms that an instance was busy in an interval, with the batch that it runs now, which is not counted yet.
+/**
+ * @param {Timeline} timeline @param {string} instance @param {CounterValues | null | undefined} values
+ * @param {number} begin @param {number} end
+ */
 function busyTime(timeline, instance, values, begin, end) {
   let busy = (values?.busy ?? 0) / 1e6;
   for (const batch of timeline.running) {
@@ -35,6 +41,7 @@ function busyTime(timeline, instance, values, begin, end) {
   return Math.min(busy, end - begin);
 }
 
+/** @param {Frame} frame */
 function drawColumnLanes(frame) {
   const { surface, timeline, scale, layout, rows, targets } = frame;
   const intervals = visibleIntervals(frame);
@@ -52,9 +59,14 @@ function drawColumnLanes(frame) {
 
 // The mean batch as a filled bar, the largest as a line. Batches are counted where they began: in an interval in which
 // none began, an instance ran the largest only.
+/**
+ * @param {Frame} frame @param {VisibleInterval[]} intervals @param {Series | undefined} series @param {number} top
+ * @param {number} bottom @param {number} rows
+ */
 function drawSizes({ surface, scale, columns }, intervals, series, top, bottom, rows) {
   const { compute } = surface.theme;
   const height = (count) => Math.min(1, count / rows) * (bottom - top);
+  /** @type {Line[]} */
   const largest = [];
   for (const [left, right, , , index] of intervals) {
     const values = series?.total(columns.level, index, index);
@@ -68,6 +80,10 @@ function drawSizes({ surface, scale, columns }, intervals, series, top, bottom, 
   surface.line(scale.left, bottom, scale.right, bottom, { stroke: surface.theme.line });
 }
 
+/**
+ * @param {Frame} frame @param {VisibleInterval[]} intervals @param {string} instance @param {Series | undefined} series
+ * @param {number} top @param {number} bottom
+ */
 function drawBusy({ surface, timeline, scale, columns }, intervals, instance, series, top, bottom) {
   for (const [left, right, begin, end, index] of intervals) {
     const busy = busyTime(timeline, instance, series?.total(columns.level, index, index), begin, end);
@@ -81,6 +97,7 @@ function drawBusy({ surface, timeline, scale, columns }, intervals, instance, se
 }
 
 // Of each slot: the share of time with a request, and above it that with null requests.
+/** @param {Frame} frame @param {Map<string, number>} tops */
 function drawColumnSlots(frame, tops) {
   const { surface, timeline, layout, columns, scale, targets } = frame;
   const intervals = visibleIntervals(frame);
@@ -102,10 +119,12 @@ function drawColumnSlots(frame, tops) {
 }
 
 // The mean queue depth as a filled bar, the deepest as a line, and a red mark where requests were refused.
+/** @param {Frame} frame @param {number} top @param {number} maxDepth */
 function drawColumnDepth(frame, top, maxDepth) {
   const { surface, timeline, columns } = frame;
   const { queue, refusal } = surface.theme;
   const height = (depth) => (depth / maxDepth) * (BAND - 4);
+  /** @type {Line[]} */
   const deepest = [];
   for (const [left, right, begin, end, index] of visibleIntervals(frame)) {
     const values = timeline.counters.queue.total(columns.level, index, index);
@@ -121,8 +140,10 @@ function drawColumnDepth(frame, top, maxDepth) {
 }
 
 // The longest wait of the requests that were sent in each interval, beside the limit.
+/** @param {Frame} frame @param {number} bottom @param {(waited: number) => number} used */
 function drawColumnWaits(frame, bottom, used) {
   const { surface, timeline, columns } = frame;
+  /** @type {Line[]} */
   const longest = [];
   for (const [left, right, , , index] of visibleIntervals(frame)) {
     const values = timeline.counters.queue.total(columns.level, index, index);
@@ -135,6 +156,10 @@ function drawColumnWaits(frame, bottom, used) {
 }
 
 // What the columns from one time to another have counted, in words; of one instance or slot, or of all instances.
+/**
+ * @param {Timeline} timeline @param {number} level @param {number} time
+ * @param {{ instance?: string, slot?: string }} lane
+ */
 function describeInterval(timeline, level, time, lane = {}, until = time) {
   const { counters } = timeline;
   const [index, last] = [time, until].map((at) => counters.indexAt(at, level));
@@ -156,6 +181,11 @@ function describeInterval(timeline, level, time, lane = {}, until = time) {
   return [title, ...lines];
 }
 
+/**
+ * @param {Timeline} timeline
+ * @param {{ level: number, index: number, last: number, begin: number, end: number }} interval
+ * @param {string[]} instances
+ */
 function describeLanes(timeline, { level, index, last, begin, end }, instances) {
   const totals = instances.map((name) => timeline.counters.lanes.get(name)?.total(level, index, last));
   const busy = instances.reduce((sum, name, at) => sum + busyTime(timeline, name, totals[at], begin, end), 0);
@@ -169,6 +199,7 @@ function describeLanes(timeline, { level, index, last, begin, end }, instances) 
   return [share, `${sizes}, largest ${largest}`];
 }
 
+/** @param {CounterValues | null | undefined} values @param {number} length */
 function describeSlot(values, length) {
   if (!values) return "not executed";
   const share = (ns) => percent(Math.min(1, ns / 1e6 / length));
@@ -176,6 +207,7 @@ function describeSlot(values, length) {
 }
 
 // The busy share of all instances in a period.
+/** @param {Timeline} timeline @param {number} from @param {number} to */
 function busyShare(timeline, from, to) {
   const { counters, instances } = timeline;
   if (!counters || !instances.length) return null;

@@ -4,6 +4,7 @@
 const LEVELS = 24;
 const KEPT_INTERVALS = 2048;
 const sum = (one, other) => one + other;
+/** @type {Record<string, Merges>} */
 const MERGES = {
   lanes: { busy: sum, batches: sum, rows: sum, largest: Math.max },
   slots: { busy: sum, nulls: sum },
@@ -12,6 +13,7 @@ const MERGES = {
 
 // The counters of one lane, slot or queue: for each level, values by the index of their interval.
 class Series {
+  /** @param {Merges} merges @param {Map<number, CounterValues>[]} levels */
   constructor(merges, levels = Array.from({ length: LEVELS }, () => new Map())) {
     this.names = Object.keys(merges);
     this.merges = merges;
@@ -24,6 +26,7 @@ class Series {
   }
 
   // Columns as encoded, of intervals of one level; they are part of this level and all longer ones.
+  /** @param {CounterColumns} columns */
   add(columns, first = 0) {
     columns.at.forEach((at, row) => {
       const values = Object.fromEntries(this.names.map((name) => [name, columns[name][row]]));
@@ -33,16 +36,19 @@ class Series {
     });
   }
 
+  /** @param {Map<number, CounterValues>} level @param {number} index @param {CounterValues} values */
   merge(level, index, values) {
     const known = level.get(index);
     level.set(index, known ? this.mergeInto({ ...known }, values) : values);
   }
 
+  /** @param {CounterValues} target @param {CounterValues} values */
   mergeInto(target, values) {
     for (const name of this.names) target[name] = this.merges[name](target[name], values[name]);
     return target;
   }
 
+  /** @param {number} newest */
   prune(newest) {
     this.levels.forEach((level, number) => {
       const first = Math.floor(newest / 2 ** number) - KEPT_INTERVALS;
@@ -54,6 +60,7 @@ class Series {
   }
 
   // The merged values of intervals of a level from one index to another, or null if they are all empty.
+  /** @param {number} level @param {number} first @param {number} last @returns {CounterValues | null} */
   total(level, first, last) {
     if (first === last) return this.levels[level].get(first) ?? null;
     let merged = null;
@@ -67,11 +74,13 @@ class Series {
 
 // The counters of a model. Times are in ms, counted times in ns.
 class Counters {
+  /** @param {number} width */
   constructor(width) {
     this.width = width; // ms of the shortest interval
     this.queue = new Series(MERGES.queue);
-    this.lanes = new Map();
-    this.slots = new Map();
+    /** @type {Map<string, Series>} */ this.lanes = new Map();
+    /** @type {Map<string, Series>} */ this.slots = new Map();
+    /** @type {number[]} */
     this.first = Array(LEVELS).fill(0); // the first index of which each level has everything
     this.newest = 0;
   }
@@ -84,6 +93,7 @@ class Counters {
   }
 
   // What a delivery has counted since the one before.
+  /** @param {CounterGroups<CounterColumns>} counters @param {number} now */
   add({ queue, lanes, slots }, now) {
     this.queue.add(queue);
     for (const [name, columns] of Object.entries(lanes)) this.series("lanes", name).add(columns);
@@ -92,6 +102,7 @@ class Counters {
   }
 
   // Everything that the kernel has kept: longer intervals where it is old.
+  /** @param {CounterGroups<CounterColumns[]>} levels @param {number} now */
   load({ queue, lanes, slots }, now) {
     this.loadSeries(this.queue, queue);
     for (const [name, levels] of Object.entries(lanes)) this.loadSeries(this.series("lanes", name), levels);
@@ -99,6 +110,7 @@ class Counters {
     this.prune(now);
   }
 
+  /** @param {Series} series @param {CounterColumns[]} levels */
   loadSeries(series, levels) {
     levels.forEach((columns, level) => {
       series.add(columns, level);
@@ -106,11 +118,13 @@ class Counters {
     });
   }
 
+  /** @param {"lanes" | "slots"} group @param {string} name */
   series(group, name) {
     if (!this[group].has(name)) this[group].set(name, new Series(MERGES[group]));
     return this[group].get(name);
   }
 
+  /** @param {number} now */
   prune(now) {
     this.newest = Math.floor(now / this.width);
     for (const series of [this.queue, ...this.lanes.values(), ...this.slots.values()]) series.prune(this.newest);
@@ -119,26 +133,31 @@ class Counters {
   }
 
   // The shortest intervals that are at least so long (ms) and are all kept from this time on.
+  /** @param {number} length @param {number} from */
   levelFor(length, from) {
     let level = 0;
     while (level < LEVELS - 1 && (this.widthOf(level) < length || this.beginOf(level) > Math.max(0, from))) level += 1;
     return level;
   }
 
+  /** @param {number} level */
   widthOf(level) {
     return this.width * 2 ** level;
   }
 
   // The time from which a level has everything.
+  /** @param {number} level */
   beginOf(level) {
     return this.first[level] * this.widthOf(level);
   }
 
+  /** @param {number} time @param {number} level */
   indexAt(time, level) {
     return Math.floor(time / this.widthOf(level));
   }
 
   // The intervals of a level between two times: [begin, end, index].
+  /** @param {number} from @param {number} to @param {number} level @returns {Interval[]} */
   intervals(from, to, level) {
     const width = this.widthOf(level);
     const first = Math.max(0, Math.floor(from / width));
@@ -147,4 +166,4 @@ class Counters {
   }
 }
 
-export { Counters };
+export { Counters, Series };

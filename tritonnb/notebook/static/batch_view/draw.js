@@ -15,6 +15,9 @@ const LEAST_WIDTH = 2; // px
 const SMALLEST_SCALE = 4; // rows
 
 // Whether single batches are drawn: they must all be known, and wide enough, or few.
+/**
+ * @param {Timeline} timeline @param {number} from @param {number} span @param {number} width @param {boolean} before
+ */
 function showsBatches(timeline, from, span, width, before) {
   if (!timeline.counters) return true;
   if (!timeline.isExact(from, from + span)) return false;
@@ -24,11 +27,13 @@ function showsBatches(timeline, from, span, width, before) {
   return (medianLength(batches, timeline.now) / span) * width >= (before ? STILL_WIDE : WIDE);
 }
 
+/** @param {Timeline} timeline @param {Batch[]} batches @param {number} width */
 function areFew(timeline, batches, width) {
   return batches.length * LEAST_WIDTH <= FEW_SHARE * width * Math.max(1, timeline.instances.length);
 }
 
 // How long batches are executed, in ms.
+/** @param {Batch[]} batches @param {number} [now] */
 function medianLength(batches, now) {
   const lengths = batches.map(({ start, end, sent }) => (end ?? now) - (start ?? sent));
   lengths.sort((one, other) => one - other);
@@ -36,6 +41,7 @@ function medianLength(batches, now) {
 }
 
 // The number of rows at the top of a lane: the maximum batch size, unless batches are much smaller.
+/** @param {Timeline} timeline @param {number} largest */
 function rowScale(timeline, largest) {
   const most = timeline.meta.max_batch_size || 1;
   const nice = Math.max(niceRows(largest), SMALLEST_SCALE);
@@ -44,14 +50,19 @@ function rowScale(timeline, largest) {
 
 // Draws what `shown` has: from, span, end, cursor, selected batch, focused request, batches (or columns), rows.
 // Returns the frame: its `targets` are what can be pointed at, the topmost last.
+/** @param {Surface} surface @param {Timeline} timeline @param {Shown} shown */
 function drawTimeline(surface, timeline, shown) {
   timeline.gutter = gutterWidth(surface, timeline);
   const scale = new Scale(surface, shown.from, shown.span, timeline.gutter);
   const layout = layoutOf(timeline, !shown.batches);
-  const frame = { ...shown, surface, timeline, scale, layout, targets: [], focusLines: [] };
-  frame.batches = shown.batches ? timeline.batchesBetween(scale.from, scale.to) : [];
-  frame.leastWidth = areFew(timeline, frame.batches, scale.width) ? LEAST_WIDTH : 0.5;
-  frame.columns = shown.batches ? null : columnLevel(timeline, scale);
+  const batches = shown.batches ? timeline.batchesBetween(scale.from, scale.to) : [];
+  const leastWidth = areFew(timeline, batches, scale.width) ? LEAST_WIDTH : 0.5;
+  const columns = shown.batches ? null : columnLevel(timeline, scale);
+  /** @type {Frame} */
+  const frame = {
+    ...shown, surface, timeline, scale, layout, batches, leastWidth, columns, targets: [], focusLines: [],
+    maxDepth: 1, maxWait: 0, queueStep: 0, linksWaits: false,
+  };
   frame.rows ??= rowScale(timeline, maximum(timeline.batches.values(), (batch) => batch.rows, 1));
   frame.maxDepth = maxDepth(frame);
   frame.maxWait = maxWait(frame);
@@ -83,6 +94,7 @@ function drawTimeline(surface, timeline, shown) {
   return frame;
 }
 
+/** @param {Frame} frame */
 function maxDepth({ timeline, scale, columns }) {
   if (columns) {
     const { counters } = timeline;
@@ -94,6 +106,7 @@ function maxDepth({ timeline, scale, columns }) {
 }
 
 // The longest wait in sight, in ms, and at least the limit.
+/** @param {Frame} frame */
 function maxWait({ timeline, scale, columns, batches, end }) {
   const { delay } = timeline.meta;
   if (columns) {
@@ -106,12 +119,14 @@ function maxWait({ timeline, scale, columns, batches, end }) {
 }
 
 // As much of the end of a name as fits: the end distinguishes instances.
+/** @param {Surface} surface @param {string} name @param {number} width */
 function endOf(surface, name, width) {
   let text = name;
   while (text.length > 2 && surface.measure(text, 11) > width) text = `…${text.slice(2)}`;
   return text;
 }
 
+/** @param {Frame} frame */
 function drawLabels(frame) {
   const { surface, timeline, scale, layout, columns } = frame;
   const label = (name, y, faint) => {
@@ -144,6 +159,10 @@ function drawLabels(frame) {
   }
 }
 
+/**
+ * @param {Frame} frame @param {(name: string, y: number, faint?: boolean) => void} label @param {string} instance
+ * @param {number} top
+ */
 function drawLaneLabels({ timeline, layout, rows, columns }, label, instance, top) {
   if (layout.lane < 30) {
     label(instance, top + layout.lane / 2);
@@ -159,6 +178,7 @@ function drawLaneLabels({ timeline, layout, rows, columns }, label, instance, to
   label("0", top + layout.lane - 3, true);
 }
 
+/** @param {Frame} frame */
 function drawDepth(frame) {
   const { surface, timeline, scale, layout, end, maxDepth: most, columns, targets } = frame;
   const top = layout.depthTop;
@@ -166,6 +186,7 @@ function drawDepth(frame) {
   if (columns) drawColumnDepth(frame, top, most);
   else {
     const height = (depth) => top + BAND - (depth / most) * (BAND - 4);
+    /** @type {Point[]} */
     const points = [[scale.left, height(timeline.depthAt(scale.from))]];
     for (const [time, depth] of timeline.depthsBetween(scale.from, scale.to)) {
       const x = scale.x(time);
@@ -183,6 +204,7 @@ function drawDepth(frame) {
 }
 
 // How long, beside max_queue_delay, the oldest request of each batch had waited while the batch was formed.
+/** @param {Frame} frame */
 function drawDelayBudget(frame) {
   const { surface, timeline, scale, batches, end, columns, layout, targets } = frame;
   const { queue, limit, line } = surface.theme;
@@ -193,6 +215,7 @@ function drawDelayBudget(frame) {
   if (columns) drawColumnWaits(frame, bottom, used);
   for (const batch of batches) {
     const { sent, oldest } = batch;
+    /** @type {Point[]} */
     const shape = [[scale.x(oldest), bottom], [scale.x(sent), used(sent - oldest)], [scale.x(sent), bottom]];
     surface.path(shape, { fill: queue, alpha: 0.3 });
     surface.path(shape.slice(0, 2), { stroke: queue });
@@ -208,7 +231,9 @@ function drawDelayBudget(frame) {
 }
 
 // Hatch what is not known: what was not received, and what is no longer kept.
+/** @param {Frame} frame */
 function drawUnknown({ surface, timeline, scale, columns }) {
+  /** @type {[from: number, to: number, label: string][]} */
   const unknown = timeline.gaps.map(([from, to]) => [from, to, "not received"]);
   if (columns && columns.begin > Math.max(0, scale.from)) unknown.push([0, columns.begin, "no longer kept"]);
   for (const [from, to, label] of unknown) {
@@ -222,6 +247,7 @@ function drawUnknown({ surface, timeline, scale, columns }) {
   }
 }
 
+/** @param {Frame} frame */
 function drawAxis({ surface, timeline, scale, columns }) {
   const y = surface.height - AXIS;
   const { line, faint } = surface.theme;

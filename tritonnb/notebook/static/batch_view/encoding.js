@@ -1,34 +1,41 @@
 // Decodes what the kernel sends, as its metadata describe it: lists of values become objects, ticks milliseconds.
 
 class Decoder {
+  /** @param {Encoding} encoding */
   constructor(encoding) {
     this.encoding = encoding;
     this.times = new Set(encoding.times);
   }
 
+  /** @param {number | null} ticks */
   time(ticks) {
     return ticks === null ? null : ticks / this.encoding.ticks;
   }
 
+  /** @param {string} name @param {any} value */
   value(name, value) {
     return this.times.has(name) ? this.time(value) : value;
   }
 
+  /** @param {string[]} names @param {Encoded} values @returns {any} */
   record(names, values) {
     return Object.fromEntries(names.map((name, index) => [name, this.value(name, values[index])]));
   }
 
   // A null request is an empty list.
+  /** @param {Encoded} values @returns {Member | null} */
   member(values) {
     return values.length ? this.record(this.encoding.member, values) : null;
   }
 
   // An empty list is a request that generated nothing.
+  /** @param {Encoded} values @returns {Generation | null} */
   generation(values) {
     return values.length ? this.record(this.encoding.generation, values) : null;
   }
 
   // Batches are sent as one list per field.
+  /** @param {Record<string, any[]>} columns @returns {any[]} */
   batches(columns) {
     const names = Object.keys(columns);
     if (!names.length) return [];
@@ -40,6 +47,7 @@ class Decoder {
     });
   }
 
+  /** @param {Packed} packed @returns {Delivery} */
   delivery(packed) {
     return {
       ...packed,
@@ -53,7 +61,7 @@ class Decoder {
       running: packed.running.map(([instance, ticks, rows]) => ({ instance, sent: this.time(ticks), rows })),
       since: this.time(packed.since ?? null),
       exact: this.time(packed.exact ?? null),
-      spans: packed.spans?.map((span) => span.map((ticks) => this.time(ticks))),
+      spans: packed.spans?.map(([from, to]) => [this.time(from), this.time(to)]),
     };
   }
 }

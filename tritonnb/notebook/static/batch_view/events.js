@@ -2,6 +2,7 @@
 
 import { pluralize } from "./words.js";
 
+/** @param {Timeline} timeline @returns {TimelineEvent[]} */
 function sortedEvents(timeline) {
   const events = [
     ...timeline.pending.map((request) => arrivalEvent(timeline, request)),
@@ -13,11 +14,13 @@ function sortedEvents(timeline) {
   return events.sort((one, other) => one.time - other.time);
 }
 
+/** @param {Meta} meta @param {Member} member */
 function flagNames({ encoding }, { flags }) {
   const { sequence_start: start, sequence_end: end } = encoding;
   return (flags & start ? " START" : "") + (flags & end ? " END" : "");
 }
 
+/** @param {Timeline} timeline @param {Member} request @returns {TimelineEvent} */
 function arrivalEvent(timeline, request) {
   const { label, sequence, queued, rows } = request;
   const of = sequence ? ` of sequence ${sequence}` : "";
@@ -25,6 +28,7 @@ function arrivalEvent(timeline, request) {
   return { time: queued, text: `request ${label}${of} arrives (${details})`, batch: null };
 }
 
+/** @param {Timeline} timeline @param {Batch} batch @returns {TimelineEvent[]} */
 function batchEvents(timeline, { n, members, rows, instance, why, sent, end }) {
   const events = members.filter(Boolean).map((member) => arrivalEvent(timeline, member));
   events.push({ time: sent, text: `batch of ${pluralize(rows, "row")} sent to ${instance}: ${why}`, batch: n });
@@ -34,6 +38,7 @@ function batchEvents(timeline, { n, members, rows, instance, why, sent, end }) {
   return events;
 }
 
+/** @param {Occupancy} held @returns {TimelineEvent[]} */
 function slotEvents({ sequence, instance, slot, arrived, assigned, released, ended_by: endedBy }) {
   const events = [];
   if (assigned > arrived) {
@@ -50,6 +55,10 @@ function slotEvents({ sequence, instance, slot, arrived, assigned, released, end
 
 // The index of the next event in a direction: from the one that the cursor is at, or from the cursor, or from the
 // beginning or the end of what is shown.
+/**
+ * @param {TimelineEvent[]} events @param {number | undefined} index @param {number} direction
+ * @param {{ cursor: number | null, from: number }} shown
+ */
 function nextEvent(events, index, direction, { cursor, from }) {
   const isForward = direction > 0;
   const before = (time) => events.filter((event) => event.time < time).length;

@@ -1,7 +1,9 @@
 // Files to save: the picture as SVG or PNG, the batches as a trace for Perfetto in Chrome's JSON format.
 
+/** @param {Timeline} timeline */
 function perfettoTrace(timeline) {
   const process = { pid: 1 };
+  /** @type {object[]} */
   const events = [{ ...process, ph: "M", name: "process_name", args: { name: timeline.meta.model } }];
   const threads = new Map(timeline.instances.map((instance, index) => [instance, index + 1]));
   for (const [name, tid] of threads) events.push({ ...process, ph: "M", name: "thread_name", tid, args: { name } });
@@ -27,6 +29,7 @@ function perfettoTrace(timeline) {
 }
 
 // Save what a view shows as "svg" or "png", or its batches as a "trace".
+/** @param {View} view @param {"svg" | "png" | "trace"} kind */
 function saveView(view, kind) {
   const name = view.timeline.meta.model ?? "batches";
   const save = (suffix, content, type) => download(`${name}.${suffix}`, new Blob([content], { type }));
@@ -35,6 +38,7 @@ function saveView(view, kind) {
   else save("perfetto.json", perfettoTrace(view.timeline), "application/json");
 }
 
+/** @param {string} name @param {Blob} blob */
 function download(name, blob) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

@@ -8,8 +8,12 @@ const LEAST_MOTION = 2; // px from frame to frame
 const SILENCE = 1000;
 
 class Frames {
+  /** @param {View} view */
   constructor(view) {
-    Object.assign(this, { view, timer: null, silenceTimer: null, drawnAt: -Infinity });
+    this.view = view;
+    /** @type {number | null} */ this.timer = null;
+    /** @type {number | null} */ this.silenceTimer = null;
+    this.drawnAt = -Infinity;
   }
 
   request() {

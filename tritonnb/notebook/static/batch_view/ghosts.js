@@ -4,6 +4,7 @@ import { maximum } from "./layout.js";
 
 // The trait `ghost`: a string, and boxes of [instance, begin, end, rows] with times in ticks.
 class Ghost {
+  /** @param {GhostBoxes} ghost @param {number} ticks */
   constructor(ghost, ticks) {
     this.text = ghost.text ?? "";
     this.boxes = (ghost.boxes ?? []).map(([instance, begin, end, rows]) =>
@@ -12,6 +13,7 @@ class Ghost {
   }
 }
 
+/** @param {Frame} frame @param {string} instance @param {number} top */
 function drawGhosts({ surface, scale, layout, rows, ghost }, instance, top) {
   const bottom = top + layout.lane;
   for (const box of ghost?.boxes ?? []) {
@@ -19,6 +21,7 @@ function drawGhosts({ surface, scale, layout, rows, ghost }, instance, top) {
     const left = scale.clamp(box.begin);
     const right = scale.clamp(box.end);
     const y = bottom - Math.max(2, (Math.min(box.rows, rows) / rows) * layout.lane);
+    /** @type {Point[]} */
     const outline = [[left, bottom], [left, y], [right, y], [right, bottom]];
     surface.path(outline, { fill: surface.theme.faint, alpha: 0.18 });
     surface.path(outline, { stroke: surface.theme.faint, dash: [3, 2] });

@@ -6,6 +6,7 @@ const KEYS = {
 };
 const WHEEL_STEP = 1.25;
 
+/** @param {HTMLElement} canvas @param {(action: string) => void} perform */
 function listenToKeys(canvas, perform) {
   canvas.addEventListener("keydown", (event) => {
     const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -17,6 +18,10 @@ function listenToKeys(canvas, perform) {
 }
 
 // The wheel zooms with Ctrl, and without it once the picture has the focus; else the page scrolls. Shift pans.
+/**
+ * @param {HTMLElement} canvas
+ * @param {{ zoom: (factor: number, x: number) => void, pan: (share: number) => void }} actions
+ */
 function listenToWheel(canvas, { zoom, pan }) {
   canvas.addEventListener("wheel", (event) => {
     const isFocused = document.activeElement === canvas;
@@ -29,6 +34,10 @@ function listenToWheel(canvas, { zoom, pan }) {
 }
 
 // Dragging pans, and selects a time range with Shift; a click selects; the position of the pointer goes to `point`.
+/**
+ * @param {HTMLElement} canvas
+ * @param {PointerActions} actions
+ */
 function listenToPointer(canvas, { drag, range, click, point }) {
   let start = null;
   canvas.addEventListener("pointerdown", (event) => {

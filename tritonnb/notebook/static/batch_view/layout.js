@@ -13,28 +13,37 @@ const COLOURED_REQUESTS = 14; // up to so many requests each have a colour
 const MAX_SLOTS_HEIGHT = 8000; // of all slots together: a browser draws nothing on a canvas that is much taller
 
 class Scale {
+  /** @param {{ width: number }} surface @param {number} from @param {number} span @param {number} left */
   constructor(surface, from, span, left) {
-    Object.assign(this, { from, span, to: from + span, left, width: surface.width - left - RIGHT });
+    this.from = from;
+    this.span = span;
+    this.to = from + span;
+    this.left = left;
+    this.width = surface.width - left - RIGHT;
   }
 
   get right() {
     return this.left + this.width;
   }
 
+  /** @param {number} time */
   x(time) {
     return this.left + ((time - this.from) / this.span) * this.width;
   }
 
+  /** @param {number} time */
   clamp(time) {
     return Math.min(Math.max(this.x(time), this.left - 4), this.right + 4);
   }
 
+  /** @param {number} x */
   timeAt(x) {
     return this.from + ((x - this.left) / this.width) * this.span;
   }
 }
 
 // The tops and heights of the parts. Batches or columns: the height of all is the same.
+/** @param {Timeline} timeline */
 function layoutOf(timeline, columns = false) {
   const budget = !timeline.sequences && timeline.meta.delay ? BAND + GAP : 0;
   const count = Math.max(1, timeline.sequences ? lanesOf(timeline).length : timeline.instances.length);
@@ -55,25 +64,31 @@ function layoutOf(timeline, columns = false) {
   return { lane, labels, queue, queueTop, depthTop, budgetTop: depthTop + BAND + GAP, height };
 }
 
+/** @type {(timeline: Timeline) => number} */
 const heightOf = (timeline) => layoutOf(timeline).height;
 
 // The slots as [instance, slot]. If there are many, only those up to the highest that was used.
+/** @param {Timeline} timeline @returns {[instance: string, slot: number][]} */
 function lanesOf(timeline) {
   const count = timeline.meta.slots ?? 1;
+  /** @type {(instance: string) => number} */
   const countOf = (instance) => (count <= 8 ? count : (timeline.highestSlots.get(instance) ?? 0) + 1);
   return timeline.instances.flatMap((instance) =>
-    Array.from({ length: countOf(instance) }, (_, slot) => [instance, slot]));
+    Array.from({ length: countOf(instance) }, (_, slot) => /** @type {[string, number]} */ ([instance, slot])));
 }
 
 // The width of the lanes' names.
+/** @param {Surface} surface @param {Timeline} timeline */
 function gutterWidth(surface, timeline) {
   const names = timeline.sequences ? lanesOf(timeline).map((lane) => lane.join(" · ")) : timeline.instances;
   return Math.min(240, Math.max(100, ...names.map((name) => surface.measure(name, 11) + 16)));
 }
 
+/** @type {(theme: Theme, number: number) => string} */
 const seriesColour = (theme, number) => theme.series[number % theme.series.length];
 
 // Few levels are spread over the colours, so that they differ more in lightness.
+/** @param {Theme} theme @param {number} level @param {number} levels */
 function priorityColour({ priorities }, level, levels) {
   const last = Math.min(Math.max(levels, 2), priorities.length) - 1;
   const at = Math.min(Math.max(level, 1) - 1, last);
@@ -81,9 +96,11 @@ function priorityColour({ priorities }, level, levels) {
 }
 
 // The name of a request in the picture.
+/** @type {(timeline: Timeline, member: Member) => string} */
 const requestLabel = ({ meta }, { label, priority }) => (meta.priorities ? `P${priority} · ${label}` : label);
 
 // By priority if the model has priorities; a few requests have a colour each.
+/** @param {Frame} frame @param {Member} member */
 function requestColour({ surface, timeline }, { label, priority }) {
   const { theme } = surface;
   if (timeline.meta.priorities) return priorityColour(theme, priority, timeline.meta.priorities);
@@ -92,6 +109,7 @@ function requestColour({ surface, timeline }, { label, priority }) {
 }
 
 // A line of the queue has the colour of its request, or that of waiting.
+/** @param {Frame} frame @param {Member} request */
 function waitColour(frame, request) {
   const { meta, counts } = frame.timeline;
   const isOwn = meta.priorities || counts.requests <= COLOURED_REQUESTS;
@@ -99,11 +117,14 @@ function waitColour(frame, request) {
 }
 
 // Whether a request is the one pointed at. Those that wait are decoded again with each delivery.
+/** @type {(focus: Member | null, member: Member) => boolean} */
 const isFocus = (focus, { label, queued }) => focus !== null && focus.label === label && focus.queued === queued;
 
+/** @type {(theme: Theme, timeline: Timeline, sequence: number | string) => string} */
 const sequenceColour = (theme, timeline, sequence) => seriesColour(theme, timeline.colourNumber(sequence));
 
 // The maximum of a list that may be too long for the arguments of Math.max.
+/** @template Item @param {Iterable<Item>} items @param {(item: Item) => number} valueOf @param {number} least */
 function maximum(items, valueOf, least) {
   let result = least;
   for (const item of items) result = Math.max(result, valueOf(item));
@@ -111,6 +132,7 @@ function maximum(items, valueOf, least) {
 }
 
 // A number of rows at which a scale may end: it is not changed with every batch.
+/** @param {number} rows */
 function niceRows(rows) {
   const power = 2 ** Math.floor(Math.log2(Math.max(1, rows)));
   return [power, 1.5 * power, 2 * power].find((step) => step >= rows && Number.isInteger(step));

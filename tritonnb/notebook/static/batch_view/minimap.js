@@ -6,8 +6,13 @@ import { CanvasSurface } from "./surface.js";
 const HEIGHT = 26; // px
 
 class Minimap {
+  /**
+   * @param {HTMLCanvasElement} canvas @param {{ show: (time: number) => void, pan: (share: number) => void }} actions
+   */
   constructor(canvas, { show, pan }) {
     this.canvas = canvas;
+    this.begin = 0; // ms
+    this.end = 1;
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
       show(this.timeAt(event.offsetX));
@@ -24,15 +29,18 @@ class Minimap {
     });
   }
 
+  /** @param {number} x */
   timeAt(x) {
     const share = Math.min(1, Math.max(0, x / Math.max(1, this.canvas.clientWidth)));
     return this.begin + share * (this.end - this.begin);
   }
 
+  /** @param {Timeline} timeline @param {Theme} theme @param {TimeWindow} window */
   draw(timeline, theme, { from, span }) {
     const width = this.canvas.parentElement.clientWidth;
     if (width < 20 || !timeline.counters) return;
-    Object.assign(this, { begin: timeline.begin, end: Math.max(timeline.end, timeline.begin + 1) });
+    this.begin = timeline.begin;
+    this.end = Math.max(timeline.end, timeline.begin + 1);
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${HEIGHT}px`;
     const surface = new CanvasSurface(this.canvas, width, HEIGHT, theme);
@@ -43,9 +51,10 @@ class Minimap {
     const right = Math.min(width - 1, Math.max(left + 3, x(from + span)));
     surface.rect(left, 1, right - left, HEIGHT - 2, { fill: theme.selection, alpha: 0.18 });
     surface.rect(left, 1, right - left, HEIGHT - 2, { stroke: theme.selection, line: 1.5 });
-    this.describe(timeline, from, span);
+    this.describe(from, span);
   }
 
+  /** @param {CanvasSurface} surface @param {Timeline} timeline */
   drawBusy(surface, timeline) {
     const { width, theme } = surface;
     const scale = { from: this.begin, span: this.end - this.begin, width };
@@ -60,11 +69,12 @@ class Minimap {
     }
   }
 
-  describe(timeline, from, span) {
+  /** @param {number} from @param {number} span */
+  describe(from, span) {
     const seconds = (time) => (Math.max(0, time) / 1000).toFixed(2);
     const text = `${seconds(from)} to ${seconds(Math.min(this.end, from + span))} of ${seconds(this.end)} s`;
     const values = { valuemin: 0, valuemax: seconds(this.end), valuenow: seconds(from), valuetext: text };
-    for (const [name, value] of Object.entries(values)) this.canvas.setAttribute(`aria-${name}`, value);
+    for (const [name, value] of Object.entries(values)) this.canvas.setAttribute(`aria-${name}`, String(value));
   }
 }
 

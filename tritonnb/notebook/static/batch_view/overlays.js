@@ -4,6 +4,7 @@ import { batchDetails, describeTarget, tip } from "./cards.js";
 import { layoutOf } from "./layout.js";
 
 // Show a batch in a card, below the lanes and on the side where the batch is not.
+/** @param {HTMLElement} card @param {Batch | undefined} batch @param {View} view */
 function showDetails(card, batch, { timeline, canvas, frame, window }) {
   card.hidden = !batch;
   card.replaceChildren(...(batch ? batchDetails(timeline, batch) : []));
@@ -17,6 +18,7 @@ function showDetails(card, batch, { timeline, canvas, frame, window }) {
 }
 
 // Describe what is pointed at, beside the pointer.
+/** @param {HTMLElement} card @param {Target | null | undefined} target @param {View} view */
 function showTip(card, target, view) {
   card.hidden = !target;
   if (!target) return;

@@ -5,10 +5,12 @@ const LAG_MARGIN = 30;
 
 class Pace {
   constructor() {
-    Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN });
+    this.receivedAt = 0;
+    this.lag = DELIVERY_INTERVAL + LAG_MARGIN;
   }
 
   // Since the delivery before, `passed` ms have passed.
+  /** @param {number} passed */
   received(passed) {
     this.receivedAt = performance.now();
     if (passed > 50 && passed < 900) this.lag = passed + LAG_MARGIN;
@@ -19,6 +21,7 @@ class Pace {
   }
 
   // The newest time that is shown when everything up to `now` was received.
+  /** @param {number} now */
   endAt(now) {
     return Math.min(now, now + this.sinceDelivery - this.lag);
   }

@@ -1,6 +1,10 @@
 // The page around the view: whether it is in sight, its theme and its size.
 
 // Calls `onSight(inSight)`, `onTheme()` and `onSize()`; returns a function that ends that.
+/**
+ * @param {HTMLElement} root
+ * @param {{ onSight: (inSight: boolean) => void, onTheme: () => void, onSize: () => void }} observer
+ */
 function observePage(root, { onSight, onTheme, onSize }) {
   let onScreen = true;
   const check = () => onSight(onScreen && document.visibilityState === "visible");
@@ -24,12 +28,12 @@ const isDark = () =>
   document.body.dataset.jpThemeLight === "false" || document.body.classList.contains("vscode-dark");
 
 // The colours by meaning for the page's theme, and those of the page.
+/** @param {HTMLElement} root @param {Meta} meta @returns {Theme} */
 function themeOf(root, meta) {
   const style = getComputedStyle(root);
   const colour = (name) => style.getPropertyValue(`--tnb-${name}`).trim();
-  const names = ["ink", "faint", "paper", "panel", "line"];
   return {
-    ...Object.fromEntries(names.map((name) => [name, colour(name)])),
+    ink: colour("ink"), faint: colour("faint"), paper: colour("paper"), panel: colour("panel"), line: colour("line"),
     ...meta.themes[isDark() ? "dark" : "light"],
     font: style.fontFamily || "sans-serif",
   };

@@ -6,6 +6,10 @@ import { lanesOf, priorityColour, sequenceColour } from "./layout.js";
 import { CELL_LEGEND, HATCH_LEGEND, idleTime } from "./static_batch.js";
 import { formatDuration, formatLength, percent, pluralize } from "./words.js";
 
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {string} className @param {Child[]} children
+ */
 function element(tag, className, ...children) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -13,9 +17,14 @@ function element(tag, className, ...children) {
   return node;
 }
 
+/** @type {(text: string) => HTMLElement} */
 const note = (text) => element("span", "tnb-note", text);
 
 // The counts, what the picture shows of them, and what it does not.
+/**
+ * @param {Timeline} timeline
+ * @param {{ live: boolean, following: boolean, notice: string, frame: Frame, received: Timeline }} shown
+ */
 function headline(timeline, { live, following, notice, frame, received }) {
   const { requests, batches, rows, nulls, refused, failed, cached } = timeline.counts;
   const mean = batches ? ((rows - nulls) / batches).toFixed(2) : "–";
@@ -47,6 +56,7 @@ function headline(timeline, { live, following, notice, frame, received }) {
 }
 
 // The numbers of the last seconds, as a dashboard shows them.
+/** @param {RecentNumbers} recent @param {Meta} meta */
 function recentNumbers({ rate, errors, p50_ms: p50, p99_ms: p99, busy, problem }, { iterative }) {
   const parts = [`${rate.toFixed(rate < 10 ? 1 : 0)} ${iterative ? "steps" : "requests"}/s`];
   if (errors) parts.push(`${errors.toFixed(errors < 10 ? 1 : 0)} lost/s`);
@@ -57,12 +67,14 @@ function recentNumbers({ rate, errors, p50_ms: p50, p99_ms: p99, busy, problem }
   return node;
 }
 
+/** @param {string} colour @param {string} label */
 function legendKey(colour, label) {
   const mark = element("span", "tnb-key");
   mark.style.backgroundColor = colour;
   return element("span", "", mark, label);
 }
 
+/** @param {Timeline} timeline @param {Theme} theme @param {Columns | null} columns */
 function legend(timeline, theme, columns) {
   const { meta, counts } = timeline;
   const nodes = columns ? columnLegend(timeline, theme, columns) : batchLegend(timeline, theme);
@@ -81,6 +93,7 @@ function legend(timeline, theme, columns) {
   return nodes;
 }
 
+/** @param {Timeline} timeline @param {Theme} theme */
 function batchLegend(timeline, theme) {
   const { meta } = timeline;
   if (meta.iterative) return [element("span", "", ITERATIVE_LEGEND)];
@@ -105,6 +118,7 @@ function batchLegend(timeline, theme) {
 }
 
 // What the rows of static batches show, if they are generations.
+/** @param {Batch[]} batches @param {Theme} theme */
 function generationLegend(batches, theme) {
   const generating = batches.filter((batch) => batch.generated);
   const isIdle = (batch) => batch.generated.some((generation) => idleTime(batch, generation) > 0);
@@ -112,10 +126,11 @@ function generationLegend(batches, theme) {
   const cells = [element("span", "", CELL_LEGEND)];
   if (!generating.some(isIdle)) return cells;
   const key = legendKey(theme.null, HATCH_LEGEND);
-  key.firstChild.classList.add("tnb-hatched");
+  key.firstElementChild.classList.add("tnb-hatched");
   return [...cells, key];
 }
 
+/** @param {Timeline} timeline @param {Theme} theme @param {Columns} columns */
 function columnLegend(timeline, theme, { width, begin }) {
   const kept = begin > 0 && timeline.counters.beginOf(0) > begin ? "; older ones are kept as longer columns only" : "";
   const title = element("span", "", `each column counts all of ${formatLength(width)}${kept}`);
@@ -133,6 +148,7 @@ function columnLegend(timeline, theme, { width, begin }) {
 }
 
 // Instances x slots: the sequence in each, how many of its requests were executed, and its remaining idle time.
+/** @param {Timeline} timeline @param {Theme} theme @param {number} time @param {boolean} live */
 function slotGrid(timeline, theme, time, live) {
   const { slots, backlog } = timeline.slotsAt(time);
   const { owners, backlog: current, omitted } = timeline.slotState;
@@ -156,6 +172,10 @@ function slotGrid(timeline, theme, time, live) {
   return element("div", "", line, element("div", "tnb-grid", ...cells));
 }
 
+/**
+ * @param {Timeline} timeline @param {Theme} theme @param {string} name
+ * @param {{ sequence: number | string, executed: number, left: number } | undefined} owner
+ */
 function slotCell(timeline, theme, name, owner) {
   // CSS shortens the name at its beginning with `direction: rtl`; the marks keep it written from left to right.
   const title = note(`\u200e${name}\u200e`);

@@ -2,6 +2,7 @@
 
 import { isFocus, maximum, requestLabel, waitColour } from "./layout.js";
 
+/** @param {Frame} frame @param {number} top */
 function drawQueue(frame, top) {
   const { timeline, scale, layout, batches, end } = frame;
   const waitsOf = (batch) => batch.members.filter(Boolean).map((member) => [member, batch.sent, batch]);
@@ -21,6 +22,7 @@ function drawQueue(frame, top) {
   drawRefusals(frame, refusals.map((refusal) => ({ ...refusal, queue_row: rowOf(refusal) })), top);
 }
 
+/** @param {Frame} frame @param {[Member, number, Batch | null][]} waits @param {number} top */
 function drawWaits(frame, waits, top) {
   const { surface, timeline, scale, selected, focus, targets, queueStep: step } = frame;
   const byColour = new Map(); // colour -> [lines, begins]
@@ -58,6 +60,7 @@ function drawWaits(frame, waits, top) {
 }
 
 // A label stands left of its line, where no other line of the row is; without such a place there is none.
+/** @param {Frame} frame @param {[begin: number, end: number, label: string, y: number][]} row */
 function labelRow({ surface, scale }, row) {
   row.sort(([one], [other]) => one - other);
   let free = scale.left;
@@ -71,6 +74,7 @@ function labelRow({ surface, scale }, row) {
   });
 }
 
+/** @param {Frame} frame @param {Refusal[]} refusals @param {number} top */
 function drawRefusals({ surface, scale, targets, queueStep: step }, refusals, top) {
   const cross = { stroke: surface.theme.refusal, line: 2 };
   for (const refusal of refusals) {

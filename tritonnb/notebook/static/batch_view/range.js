@@ -5,12 +5,14 @@ import { maximum } from "./layout.js";
 import { formatDuration, formatLength, formatTime, percent, pluralize } from "./words.js";
 
 // A quantile of sorted values, interpolated as the kernel does.
+/** @param {number[]} sorted @param {number} share */
 function quantileOf(sorted, share) {
   const place = share * (sorted.length - 1);
   const below = sorted[Math.floor(place)];
   return below + (place % 1) * (sorted[Math.ceil(place)] - below);
 }
 
+/** @param {Batch[]} batches */
 function describeLatencies(batches) {
   const latencies = batches.flatMap(({ members, end }) => members.filter(Boolean).map(({ queued }) => end - queued));
   latencies.sort((one, other) => one - other);
@@ -19,6 +21,7 @@ function describeLatencies(batches) {
   return `${pluralize(latencies.length, "request")} answered, p50 ${p50}, p99 ${p99}`;
 }
 
+/** @param {Timeline} timeline @param {number} from @param {number} to */
 function describeRange(timeline, from, to) {
   if (from >= to) return "outside of what was observed";
   if (!timeline.isExact(from, to)) {

@@ -6,6 +6,7 @@ import { cellAlpha, cellLabel, drawRelease, stepOf } from "./iterative.js";
 
 const NARROW_BAND = 8; // px: among columns, bands that are so narrow would be a bar code
 
+/** @param {Frame} frame */
 function drawSlots(frame) {
   const { surface, timeline, scale, layout, batches, columns } = frame;
   const { line, panel, paper } = surface.theme;
@@ -24,6 +25,7 @@ function drawSlots(frame) {
   }
 }
 
+/** @param {Frame} frame @param {Map<string, number>} tops */
 function drawOccupancy(frame, tops) {
   const { surface, timeline, scale, layout, end } = frame;
   const labelled = labelledOccupancy(frame);
@@ -51,6 +53,7 @@ function drawOccupancy(frame, tops) {
 }
 
 // The occupancies in which some request's box is large enough for the sequence's name.
+/** @param {Frame} frame */
 function labelledOccupancy({ scale, batches, end }) {
   const labelled = new Set();
   for (const batch of batches) {
@@ -61,6 +64,7 @@ function labelledOccupancy({ scale, batches, end }) {
   return labelled;
 }
 
+/** @param {Frame} frame @param {Batch} batch @param {Map<string, number>} tops */
 function drawSlotBatch(frame, batch, tops) {
   const { surface, timeline, scale, layout, targets, end, selected } = frame;
   const { ink, refusal, selection } = surface.theme;
@@ -70,7 +74,7 @@ function drawSlotBatch(frame, batch, tops) {
   const shown = { left, right };
   targets.push({ kind: "batch", batch, x: left - 1, y: Math.min(...ys), width: right - left + 2,
     height: Math.max(...ys) + layout.lane - Math.min(...ys) });
-  batch.members.forEach((member, index) => drawMember(frame, batch, index, { ...shown, y: ys[index] }));
+  batch.members.forEach((_, index) => drawMember(frame, batch, index, { ...shown, y: ys[index] }));
   const top = Math.min(...ys);
   const bottom = Math.max(...ys) + layout.lane;
   const isSelected = batch.n === selected;
@@ -85,6 +89,7 @@ function drawSlotBatch(frame, batch, tops) {
 }
 
 // How much of the idle time has passed: a dotted line at the slot's lower edge.
+/** @param {Frame} frame @param {number} y @param {number} last @param {number} right */
 function drawIdleTime({ surface, timeline, scale, layout, end }, y, last, right) {
   const { idle } = timeline.meta;
   if (!idle) return;
@@ -94,6 +99,10 @@ function drawIdleTime({ surface, timeline, scale, layout, end }, y, last, right)
   surface.line(scale.clamp(last), lineY, right, lineY, { stroke, line: 2, dash: [2, 2] });
 }
 
+/**
+ * @param {Frame} frame @param {Batch} batch @param {number} index
+ * @param {{ left: number, right: number, y: number }} place
+ */
 function drawMember({ surface, timeline, layout, targets, focus }, batch, index, { left, right, y }) {
   if (y === undefined) return;
   const member = batch.members[index];
@@ -102,6 +111,7 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   const top = y + margin;
   const height = layout.lane - 2 * margin;
   const width = right - left;
+  /** @type {Point} */
   const middle = [left + width / 2, y + layout.lane / 2];
   const target = { batch, slot: batch.slots[index], x: left, y: top, width, height };
   if (!member) {
@@ -123,6 +133,7 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   if (label) surface.text(label, ...middle, { size: 10, align: "center", bold: true, halo: step === 1 });
 }
 
+/** @param {Frame} frame @param {number} top */
 function drawBacklog(frame, top) {
   const { surface, timeline, scale } = frame;
   const [waits, rowCount] = backlogWaits(frame);
@@ -146,6 +157,7 @@ function drawBacklog(frame, top) {
 }
 
 // The sequences that waited or wait in the backlog, each in the first row that is free, and how many rows there are.
+/** @param {Frame} frame @returns {[waits: (Wait & { row: number })[], rowCount: number]} */
 function backlogWaits({ timeline, scale, end }) {
   const freeFrom = []; // when each row is free
   const waits = timeline.backlogBetween(scale.from, scale.to).map(({ sequence, arrived, assigned: until }) => {

@@ -10,13 +10,16 @@ const NO_REMEDIES = "not computed for this page";
 class PageModel extends LocalModel {
   constructor({ history, latencies, meanings }) {
     super({ history, live: false, moment: {}, blame: {}, ghost: {} });
-    Object.assign(this, { latencies, meanings });
+    this.latencies = latencies;
+    this.meanings = meanings;
   }
 
+  /** @param {{ blame?: Blame }} message */
   send({ blame }) {
     if (blame) this.set("blame", this.blameOf(blame));
   }
 
+  /** @param {Blame} asked @returns {Blame} */
   blameOf({ batch, request }) {
     const known = this.latencies[`${batch} ${request}`];
     if (!known) return { batch, request, error: `Request ${request}: ${NOT_INCLUDED}.` };
@@ -32,7 +35,8 @@ class PageModel extends LocalModel {
 function start() {
   followColourScheme();
   for (const data of document.querySelectorAll('script[type="application/json"]')) {
-    render({ model: new PageModel(JSON.parse(data.textContent)), el: data.previousElementSibling });
+    const el = /** @type {HTMLElement} */ (data.previousElementSibling);
+    render({ model: new PageModel(JSON.parse(data.textContent)), el });
   }
 }
 

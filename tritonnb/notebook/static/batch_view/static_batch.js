@@ -8,14 +8,17 @@ const HATCH_LEGEND = "hatched: the generation has ended, its row is idle until t
 const CELL_LEGEND = "solid: the prompt is read; thick edge: the last token";
 
 // How long the row of a request was idle, in ms; 0 for a request that generated nothing.
+/** @type {(batch: Batch, generation: Generation | null | undefined) => number} */
 const idleTime = (batch, generation) => (generation ? Math.max(0, batch.end - generation.last) : 0);
 
 // Where the first and the last token are, in whole pixels as the edges of batches.
+/** @param {Scale} scale @param {Generation} generation */
 function edgesOf(scale, { first, last }) {
   return { first: Math.round(scale.clamp(first)), last: Math.round(scale.clamp(last)) };
 }
 
 // Draws the row of a generation: the step that reads the prompt, the other steps, and the time when it is idle.
+/** @param {Frame} frame @param {Batch} batch @param {number} index @param {Row} row @param {string} fill */
 function drawGeneration({ surface, scale }, batch, index, { left, width, y, part }, fill) {
   const generation = batch.generated[index];
   const { ink, paper, null: idle } = surface.theme;
@@ -28,6 +31,7 @@ function drawGeneration({ surface, scale }, batch, index, { left, width, y, part
 }
 
 // What can be pointed at in the time in which the row is idle.
+/** @param {Frame} frame @param {Batch} batch @param {number} index @param {Row} row @returns {Target[]} */
 function idleTargets({ scale }, batch, index, { left, width, y, part }) {
   const generation = batch.generated[index];
   if (!idleTime(batch, generation)) return [];
@@ -37,6 +41,7 @@ function idleTargets({ scale }, batch, index, { left, width, y, part }) {
 }
 
 // What is said of the row of a generation that has ended.
+/** @param {{ batch: Batch, request: Member, generation: Generation }} target */
 function describeIdle({ batch, request, generation }) {
   return [
     `idle: request ${request.label} ended after ${pluralize(generation.tokens, "token")}`,

@@ -2,6 +2,10 @@
 
 const ANCHORS = { left: "start", center: "middle", right: "end" };
 
+/**
+ * @param {Surface} surface @param {number} x @param {number} y @param {number} width @param {number} height
+ * @param {string | undefined} stroke
+ */
 function drawHatch(surface, x, y, width, height, stroke) {
   surface.clip(x, y, width, height, () => {
     for (let left = Math.floor((x - height) / 6) * 6; left < x + width; left += 6) {
@@ -11,18 +15,23 @@ function drawHatch(surface, x, y, width, height, stroke) {
 }
 
 class CanvasSurface {
+  /** @param {HTMLCanvasElement} canvas @param {number} width @param {number} height @param {Theme} theme */
   constructor(canvas, width, height, theme) {
     const scale = globalThis.devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
       canvas.width = Math.round(width * scale);
       canvas.height = Math.round(height * scale);
     }
-    Object.assign(this, { width, height, theme, context: canvas.getContext("2d") });
+    this.width = width;
+    this.height = height;
+    this.theme = theme;
+    this.context = canvas.getContext("2d");
     this.context.setTransform(scale, 0, 0, scale, 0, 0);
     this.context.fillStyle = theme.paper;
     this.context.fillRect(0, 0, width, height);
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {() => void} draw */
   clip(x, y, width, height, draw) {
     this.context.save();
     this.context.beginPath();
@@ -32,6 +41,7 @@ class CanvasSurface {
     this.context.restore();
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {Style} style */
   rect(x, y, width, height, { fill, stroke, alpha = 1, line = 1, hatch = false } = {}) {
     const context = this.context;
     context.globalAlpha = alpha;
@@ -48,6 +58,7 @@ class CanvasSurface {
     }
   }
 
+  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {Style} style */
   line(x1, y1, x2, y2, { stroke, line = 1, dash = [], alpha = 1 }) {
     this.path(
       [
@@ -58,6 +69,7 @@ class CanvasSurface {
     );
   }
 
+  /** @param {Point[]} points @param {Style} style */
   path(points, { stroke, fill, line = 1, dash = [], alpha = 1 }) {
     const context = this.context;
     context.globalAlpha = alpha;
@@ -78,6 +90,7 @@ class CanvasSurface {
   }
 
   // Many lines of one style as [x1, y1, x2, y2], drawn in one stroke.
+  /** @param {Line[]} points @param {Style} style */
   lines(points, { stroke, line = 1, alpha = 1 }) {
     const context = this.context;
     context.globalAlpha = alpha;
@@ -92,6 +105,7 @@ class CanvasSurface {
     context.globalAlpha = 1;
   }
 
+  /** @param {Point[]} points @param {number} radius @param {string} fill */
   dots(points, radius, fill) {
     if (radius >= 2.5) {
       for (const [x, y] of points) this.dot(x, y, radius, fill);
@@ -101,6 +115,7 @@ class CanvasSurface {
     for (const [x, y] of points) this.context.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
   }
 
+  /** @param {number} x @param {number} y @param {number} radius @param {string} fill */
   dot(x, y, radius, fill) {
     this.context.beginPath();
     this.context.arc(x, y, radius, 0, 2 * Math.PI);
@@ -108,6 +123,7 @@ class CanvasSurface {
     this.context.fill();
   }
 
+  /** @param {string} text @param {number} x @param {number} y @param {TextStyle} style */
   text(text, x, y, { size = 11, align = "left", fill = this.theme.ink, halo = false, bold = false } = {}) {
     const context = this.context;
     context.font = `${bold ? "600 " : ""}${size}px ${this.theme.font}`;
@@ -123,6 +139,7 @@ class CanvasSurface {
     context.fillText(text, x, y);
   }
 
+  /** @param {string} text */
   measure(text, size = 11) {
     this.context.font = `${size}px ${this.theme.font}`;
     return this.context.measureText(text).width;
@@ -134,6 +151,7 @@ const escapeXml = (text) => String(text).replace(/[&<>"]/g, (character) => ENTIT
 const rounded = (number) => Math.round(number * 100) / 100;
 
 // A tag with the attributes that have a value; numbers are rounded.
+/** @param {string} name @param {Record<string, string | number | undefined>} attributes */
 function tag(name, attributes, content = "", close = true) {
   const text = Object.entries(attributes)
     .filter(([, value]) => value !== undefined)
@@ -143,11 +161,18 @@ function tag(name, attributes, content = "", close = true) {
 }
 
 class SvgSurface {
+  /** @param {number} width @param {number} height @param {Theme} theme @param {string} description */
   constructor(width, height, theme, description) {
-    Object.assign(this, { width, height, theme, parts: [], clips: 0, description });
+    this.width = width;
+    this.height = height;
+    this.theme = theme;
+    /** @type {string[]} */ this.parts = [];
+    this.clips = 0;
+    this.description = description;
     this.rect(0, 0, width, height, { fill: theme.paper });
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {() => void} draw */
   clip(x, y, width, height, draw) {
     const id = `clip${(this.clips += 1)}`;
     this.parts.push(tag("clipPath", { id }, tag("rect", { x, y, width, height })));
@@ -156,6 +181,7 @@ class SvgSurface {
     this.parts.push("</g>");
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {Style} style */
   rect(x, y, width, height, { fill = "none", stroke, alpha = 1, line = 1, hatch = false } = {}) {
     const size = { width: Math.max(0, width), height: Math.max(0, height) };
     const outline = stroke && { stroke, "stroke-width": line };
@@ -163,10 +189,12 @@ class SvgSurface {
     if (hatch) drawHatch(this, x, y, width, height, stroke);
   }
 
+  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {Style} style */
   line(x1, y1, x2, y2, { stroke, line = 1, dash = [], alpha = 1 }) {
     this.path([[x1, y1], [x2, y2]], { stroke, line, dash, alpha });
   }
 
+  /** @param {Point[]} vertices @param {Style} style */
   path(vertices, { stroke, fill = "none", line = 1, dash = [], alpha = 1 }) {
     const points = vertices.map(([x, y]) => `${rounded(x)},${rounded(y)}`).join(" ");
     const outline = stroke && { stroke, "stroke-width": line };
@@ -174,18 +202,22 @@ class SvgSurface {
     this.parts.push(tag("polyline", { points, fill, opacity: alpha, ...outline, "stroke-dasharray": dashes }));
   }
 
+  /** @param {Line[]} ends @param {Style} style */
   lines(ends, style) {
     for (const [x1, y1, x2, y2] of ends) this.line(x1, y1, x2, y2, style);
   }
 
+  /** @param {Point[]} centres @param {number} radius @param {string} fill */
   dots(centres, radius, fill) {
     for (const [x, y] of centres) this.dot(x, y, radius, fill);
   }
 
+  /** @param {number} x @param {number} y @param {number} radius @param {string} fill */
   dot(x, y, radius, fill) {
     this.parts.push(tag("circle", { cx: x, cy: y, r: radius, fill }));
   }
 
+  /** @param {string} text @param {number} x @param {number} y @param {TextStyle} style */
   text(text, x, y, { size = 11, align = "left", fill = this.theme.ink, halo = false, bold = false } = {}) {
     const attributes = { x, y, "font-size": size, "text-anchor": ANCHORS[align], "dominant-baseline": "central", fill };
     const weight = bold ? { "font-weight": "600" } : {};
@@ -193,6 +225,7 @@ class SvgSurface {
     this.parts.push(tag("text", { ...attributes, ...weight, ...outline }, escapeXml(text)));
   }
 
+  /** @param {string} text */
   measure(text, size = 11) {
     return String(text).length * size * 0.56;
   }

@@ -9,6 +9,7 @@ import { formatTime } from "./words.js";
 const DESCRIPTION_INTERVAL = 10_000; // ms
 const contents = new WeakMap(); // what is in each element: the page is laid out again only if it changes
 
+/** @param {HTMLElement} element @param {HTMLElement[]} nodes */
 function fill(element, nodes) {
   const content = nodes.map((node) => node.outerHTML).join("");
   if (contents.get(element) === content) return;
@@ -16,6 +17,7 @@ function fill(element, nodes) {
   element.replaceChildren(...nodes);
 }
 
+/** @param {View} view */
 function showText(view) {
   const { timeline, frame, theme, received, window, pace, cursor, part } = view;
   const live = view.model.get("live");
@@ -32,20 +34,24 @@ function showText(view) {
 }
 
 // The name of the picture changes rarely while it follows: a screen reader reads every change.
+/** @param {View} view @param {boolean} following */
 function describePicture(view, following) {
   const now = performance.now();
-  if (following && now - (view.describedAt ?? -Infinity) < DESCRIPTION_INTERVAL) return;
+  if (following && now - (view.describedAt) < DESCRIPTION_INTERVAL) return;
   view.describedAt = now;
   view.canvas.setAttribute("aria-label", `${view.timeline.describe()} ${HINT}`);
 }
 
+/** @param {View} view @param {boolean} live */
 function showControls(view, live) {
   const { root, window: { follow, pinned, columns }, part } = view;
+  /** @type {HTMLElement} */
   const pause = root.querySelector('[data-do="pause"]');
   const action = follow && live ? "❚❚ pause" : live ? "● live" : "reset";
   if (pause.textContent !== action) pause.textContent = action;
   pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
   root.querySelector('[data-do="pin"]').setAttribute("aria-pressed", String(pinned));
+  /** @type {HTMLElement} */
   const sums = root.querySelector('[data-do="columns"]');
   sums.setAttribute("aria-pressed", String(columns));
   sums.hidden = !live;
@@ -54,17 +60,19 @@ function showControls(view, live) {
 }
 
 // Without a request, what can be done about it.
+/** @param {View} view @param {boolean} live */
 function showEmpty({ received, model, part }, live) {
   const empty = part("empty");
   empty.hidden = received.counts.requests > 0 || received.batches.size > 0 || Boolean(received.meta.note);
   if (empty.hidden) return;
-  const [text, button] = empty.children;
+  const [text, button] = /** @type {HTMLCollectionOf<HTMLElement>} */ (empty.children);
   const call = `server["${received.meta.model}"](…)`;
   const remedy = `No request yet. Call ${call} in a cell, or send a few with random data:`;
   text.textContent = model.get("notice") || (live ? remedy : "No request was recorded.");
   button.hidden = !live;
 }
 
+/** @param {View} view */
 function describeSelection({ timeline, cursor, range, eventIndex, frame }) {
   if (range) return describeRange(timeline, ...range);
   if (cursor === null) return "";

@@ -13,29 +13,32 @@ const KEPT = 6000; // batches, refused requests, slot occupancies and colour num
 
 class Timeline {
   constructor() {
-    this.meta = {};
-    this.instances = [];
-    this.batches = new Map();
-    this.pending = [];
-    this.running = [];
-    this.refused = new Map();
-    this.depths = [];
-    this.spans = [];
-    this.gaps = [];
-    this.occupancy = new Map();
-    this.highestSlots = new Map(); // that were ever used, by instance: the number of lanes never falls
-    this.colourNumbers = new Map();
+    this.meta = /** @type {Meta} */ ({}); // until something is received
+    /** @type {string[]} */ this.instances = [];
+    /** @type {Map<number, Batch>} */ this.batches = new Map();
+    /** @type {Member[]} */ this.pending = [];
+    /** @type {Running[]} */ this.running = [];
+    /** @type {Map<string, Refusal>} */ this.refused = new Map();
+    /** @type {[time: number, depth: number][]} */ this.depths = [];
+    /** @type {Span[]} */ this.spans = [];
+    /** @type {Span[]} */ this.gaps = [];
+    /** @type {Map<string, Occupancy>} */ this.occupancy = new Map();
+    // That were ever used, by instance: the number of lanes never falls.
+    /** @type {Map<string, number>} */ this.highestSlots = new Map();
+    /** @type {Map<number | string, number>} */ this.colourNumbers = new Map();
     this.numbered = 0;
+    /** @type {Counts} */
     this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0 };
-    this.counters = null;
+    /** @type {Counters | null} */ this.counters = null;
     this.number = -1; // of the last delivery
     this.depth = 0;
     this.now = 0;
     this.firstArrival = Infinity;
-    this.slotState = {};
-    this.recent = null; // the numbers of the last seconds
-    this.knownEvents = null;
-    this.knownSlowest = null;
+    /** @type {SlotState} */ this.slotState = {};
+    /** @type {RecentNumbers | null} */ this.recent = null; // the numbers of the last seconds
+    /** @type {TimelineEvent[] | null} */ this.knownEvents = null;
+    /** @type {SlowRequest[] | null} */ this.knownSlowest = null;
+    this.gutter = 0; // px: the width of the names of lanes, when it was drawn last
   }
 
   // A copy that later deliveries do not change.
@@ -50,6 +53,7 @@ class Timeline {
   }
 
   // A history has everything that is kept, a delivery what is new; both may repeat batches that are known.
+  /** @param {Packed} packed */
   merge(packed) {
     if (packed.now === undefined) return;
     if (packed.meta) this.meta = packed.meta;
@@ -80,13 +84,15 @@ class Timeline {
       if (delivery.slot_state) this.slotState = delivery.slot_state;
       for (const [, instance, slot] of this.slotState.owners ?? []) this.useSlot(instance, slot);
     }
-    for (const { oldest, queued } of [...delivery.batches, ...delivery.refused, ...delivery.pending]) {
-      this.firstArrival = Math.min(this.firstArrival, oldest ?? queued);
+    const requests = [...delivery.refused, ...delivery.pending];
+    for (const arrived of [...delivery.batches.map(({ oldest }) => oldest), ...requests.map(({ queued }) => queued)]) {
+      this.firstArrival = Math.min(this.firstArrival, arrived);
     }
     this.forget();
     this.instances = this.allInstances(delivery.instances);
   }
 
+  /** @param {Packed} packed @param {Delivery} delivery */
   mergeHistory(packed, delivery) {
     const isOlder = packed.number < this.number || (packed.number === this.number && !this.gaps.length);
     if (this.counters && isOlder) return; // everything in it is known
@@ -97,6 +103,7 @@ class Timeline {
     for (const span of delivery.spans) this.addSpan(...span);
   }
 
+  /** @param {Packed} packed @param {Delivery} delivery */
   mergeDelivery(packed, delivery) {
     if (packed.number !== this.number + 1) this.gaps.push([this.now, delivery.since]);
     this.number = packed.number;
@@ -104,10 +111,12 @@ class Timeline {
     this.addSpan(delivery.since, delivery.exact);
   }
 
+  /** @param {string} instance @param {number} slot */
   useSlot(instance, slot) {
     this.highestSlots.set(instance, Math.max(this.highestSlots.get(instance) ?? 0, slot));
   }
 
+  /** @param {number} from @param {number} to */
   addSpan(from, to) {
     const last = this.spans[this.spans.length - 1];
     if (last && from <= last[1]) last[1] = Math.max(last[1], to);
@@ -138,6 +147,7 @@ class Timeline {
   }
 
   // An instance that was removed keeps its lane as long as something on it can be shown.
+  /** @param {string[]} present */
   allInstances(present) {
     const names = new Set(present);
     for (const batch of this.batches.values()) names.add(batch.instance);
@@ -146,6 +156,7 @@ class Timeline {
   }
 
   // Sequences are numbered in the order in which they are first drawn, to choose their colours.
+  /** @param {number | string} sequence */
   colourNumber(sequence) {
     if (!this.colourNumbers.has(sequence)) this.colourNumbers.set(sequence, this.numbered++);
     return this.colourNumbers.get(sequence);
@@ -173,6 +184,7 @@ class Timeline {
   }
 
   // Whether every batch, request and change of the queue is known between two times.
+  /** @param {number} from @param {number} to */
   isExact(from, to) {
     const first = Math.max(this.begin, from);
     const last = Math.min(this.now, to);
@@ -180,28 +192,34 @@ class Timeline {
   }
 
   // Whether nothing is known of a time.
+  /** @param {number} time */
   isUnknown(time) {
     return this.gaps.some(([from, to]) => from <= time && time < to);
   }
 
+  /** @param {number} from @param {number} to */
   batchesBetween(from, to) {
     return [...this.batches.values()].filter((batch) => batch.oldest <= to && (batch.end ?? Infinity) >= from);
   }
 
+  /** @param {number} from @param {number} to */
   occupancyBetween(from, to) {
     return [...this.occupancy.values()].filter((held) => held.arrived <= to && (held.released ?? Infinity) >= from);
   }
 
+  /** @param {number} time */
   depthAt(time) {
     const index = this.depthIndex(time);
     return index ? this.depths[index - 1][1] : 0;
   }
 
+  /** @param {number} from @param {number} to */
   depthsBetween(from, to) {
     return this.depths.slice(this.depthIndex(from), this.depthIndex(to));
   }
 
   // The index of the first change of the depth after a time.
+  /** @param {number} time */
   depthIndex(time) {
     let low = 0;
     let high = this.depths.length;
@@ -213,6 +231,7 @@ class Timeline {
     return low;
   }
 
+  /** @param {number} time */
   runningAt(time) {
     const runs = (batch) => batch.start !== null && batch.start <= time && (batch.end ?? Infinity) > time;
     return this.batchesBetween(time, time).filter(runs);
@@ -235,6 +254,7 @@ class Timeline {
   }
 
   // The sequences in slots, each with the requests executed and the idle time left in ms, and the backlog.
+  /** @param {number} time */
   slotsAt(time) {
     const slots = new Map();
     const waits = this.backlogBetween(time, time).filter(({ assigned }) => time < assigned);
@@ -252,6 +272,7 @@ class Timeline {
   }
 
   // The sequences that waited for a slot; those that have none yet were not assigned at all.
+  /** @param {number} from @param {number} to @returns {Wait[]} */
   backlogBetween(from, to) {
     const past = [...this.occupancy.values()].filter(({ arrived, assigned }) =>
       assigned > arrived && assigned >= from && arrived <= to);
@@ -264,7 +285,9 @@ class Timeline {
   }
 
   // The requests that a sequence ran in its slot until a time: [batch, member].
+  /** @param {Occupancy} held @param {number} time */
   membersOf({ sequence, instance, slot, arrived }, time) {
+    /** @type {[Batch, Member][]} */
     const members = [];
     for (const batch of this.batches.values()) {
       if (batch.instance !== instance || batch.oldest > time || !batch.slots) continue;

@@ -22,20 +22,34 @@ import { TimeWindow } from "./window.js";
 const TEXT_INTERVAL = 200; // ms
 
 class View {
+  /** @param {WidgetModel<BatchViewState>} model @param {HTMLElement} root */
   constructor(model, root) {
-    Object.assign(this, { model, root, name: String(Math.random()), closed: false, inSight: null });
-    Object.assign(this, { textUpdatedAt: -Infinity, activeAt: -Infinity });
+    this.model = model;
+    this.root = root;
+    this.name = String(Math.random());
+    this.closed = false;
+    /** @type {boolean | null} */ this.inSight = null;
+    this.textUpdatedAt = -Infinity;
+    this.describedAt = -Infinity;
+    this.activeAt = -Infinity;
     this.received = new Timeline(); // everything up to now
     this.timeline = this.received; // what is shown: a copy while the view is paused
     this.window = new TimeWindow(model.get("live"));
-    Object.assign(this, { cursor: null, selected: null, range: null });
-    Object.assign(this, { pointer: null, focus: null, frame: null, colours: null });
+    /** @type {number | null} */ this.cursor = null;
+    /** @type {number | null} */ this.selected = null;
+    /** @type {Span | null} */ this.range = null;
+    /** @type {PointerPlace | null} */ this.pointer = null;
+    /** @type {Member | null} */ this.focus = null;
+    /** @type {Frame | null} */ this.frame = null;
+    /** @type {Theme | null} */ this.colours = null;
     this.pace = new Pace();
     this.frames = new Frames(this);
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     root.innerHTML = TEMPLATE;
+    /** @type {(name: string) => HTMLElement} */
     this.part = (name) => root.querySelector(`.tnb-${name}`);
+    /** @type {HTMLCanvasElement} */
     this.canvas = root.querySelector(".tnb-picture canvas");
     this.minimap = new Minimap(root.querySelector(".tnb-minimap canvas"), {
       show: (time) => this.change(() => { this.window.from = time - this.window.span / 2; }),
@@ -75,6 +89,7 @@ class View {
 
   // --- deliveries -----------------------------------------------------------------------------
 
+  /** @param {Packed} delivery */
   receive(delivery) {
     if (delivery.reset) { // what was known before is not part of this history
       this.received = new Timeline();
@@ -90,6 +105,7 @@ class View {
   }
 
   // The batches under a draft of the configuration, and what it changes.
+  /** @param {GhostBoxes} ghost */
   showGhost(ghost) {
     this.ghost = new Ghost(ghost ?? {}, this.received.meta.encoding?.ticks ?? 1);
     this.part("ghost").textContent = this.ghost.text && `Dashed: ${this.ghost.text}`;
@@ -97,6 +113,7 @@ class View {
   }
 
   // The kernel sends less often to a view that cannot be seen, and nothing to one whose output was removed (null).
+  /** @param {boolean | null} inSight */
   reportVisibility(inSight) {
     if (!this.model.get("live") || inSight === this.inSight) return;
     this.inSight = inSight;
@@ -142,12 +159,14 @@ class View {
     return Math.max(1, this.root.clientWidth - 2 - this.timeline.gutter - RIGHT);
   }
 
+  /** @param {number} x */
   timeAt(x) {
     const share = (x - this.timeline.gutter) / this.drawnWidth;
     return this.window.from + Math.min(1, Math.max(0, share)) * this.window.span;
   }
 
   // Stop following, change what is shown, and show that in linked views, too.
+  /** @param {() => void} alter */
   change(alter) {
     this.stopFollowing();
     alter();
@@ -155,6 +174,7 @@ class View {
     this.shareMoment();
   }
 
+  /** @param {string} action */
   perform(action) {
     const actions = {
       pause: () => (this.window.follow && this.model.get("live") ? this.stopFollowing() : this.resume()),
@@ -200,6 +220,7 @@ class View {
     return this.model.model_id ?? this.name;
   }
 
+  /** @param {Moment} moment */
   showMoment({ from, span, cursor, columns, by }) {
     const { window } = this;
     if (from === undefined || by === this.widget) return;
@@ -233,6 +254,7 @@ class View {
     this.window.show(this.timeline.begin, this.timeline.end, 0.01);
   }
 
+  /** @param {number} factor @param {number} around */
   zoom(factor, around) {
     if (this.window.holds) this.stopFollowing();
     const longest = Math.max(2000, (this.timeline.end - this.timeline.begin) * 1.5);
@@ -241,6 +263,7 @@ class View {
     this.shareMoment();
   }
 
+  /** @param {number} distance @param {boolean} isFirst */
   drag(distance, isFirst) {
     this.change(() => {
       if (isFirst) this.dragFrom = this.window.from;
@@ -249,17 +272,20 @@ class View {
   }
 
   // What happened in a time range is described below the picture.
+  /** @param {number} from @param {number} to */
   selectRange(from, to) {
     this.stopFollowing();
     Object.assign(this, { cursor: null, range: [Math.max(0, from), Math.min(this.timeline.end, to)] });
     this.draw();
   }
 
+  /** @param {number} time */
   moveCursor(time) {
     Object.assign(this, { cursor: time, range: null });
     if (time < this.window.from || time > this.window.to) this.window.from = time - this.window.span / 2;
   }
 
+  /** @param {number} number */
   showBatch(number) {
     if (number === this.selected) return;
     this.stopFollowing();
@@ -269,6 +295,7 @@ class View {
     this.shareMoment();
   }
 
+  /** @param {number} direction */
   step(direction) {
     this.stopFollowing();
     const { events } = this.timeline;
@@ -279,16 +306,18 @@ class View {
     this.selected = batch;
   }
 
+  /** @param {PointerPlace} point */
   targetAt({ x, y }) {
     return this.frame?.targets.findLast((target) =>
       x >= target.x && x <= target.x + target.width && y >= target.y && y <= target.y + target.height);
   }
 
+  /** @param {PointerPlace} point */
   click(point) {
     const target = this.targetAt(point);
     this.canvas.focus({ preventScroll: true });
     this.stopFollowing();
-    this.selected = target?.batch?.n ?? null;
+    this.selected = target && "batch" in target ? target.batch?.n ?? null : null;
     this.range = null;
     if (this.selected === null) this.cursor = this.timeAt(point.x);
     else if (target.kind === "request") this.blamePanel.ask(this.selected, target.request.label);
@@ -296,6 +325,7 @@ class View {
     this.shareMoment();
   }
 
+  /** @param {PointerPlace | null} point */
   point(point) {
     this.pointer = point;
     const target = point && this.targetAt(point);
@@ -371,6 +401,7 @@ class View {
   }
 }
 
+/** @param {WidgetContext<BatchViewState>} context */
 function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);

@@ -16,10 +16,21 @@ const SETTLED = 2000; // ms without another change of the scale
 const SHORTEST = 0.05; // ms
 
 class TimeWindow {
+  /** @param {boolean} follow */
   constructor(follow) {
-    Object.assign(this, { follow, from: 0, span: 2000, pinned: false, columns: false });
-    Object.assign(this, { needsColumns: false, otherNeedsColumns: false });
-    Object.assign(this, { batches: true, rows: null, scrolls: true, chosen: 2000, changedAt: -Infinity });
+    this.follow = follow;
+    this.from = 0;
+    this.span = 2000;
+    this.pinned = false;
+    this.columns = false;
+    this.needsColumns = false;
+    this.otherNeedsColumns = false;
+    this.batches = true;
+    /** @type {number | null} */ this.rows = null;
+    /** @type {number | null} */ this.smallerSince = null;
+    this.scrolls = true;
+    this.chosen = 2000;
+    this.changedAt = -Infinity;
     this.release();
   }
 
@@ -33,10 +44,12 @@ class TimeWindow {
   }
 
   release() {
-    Object.assign(this, { held: null, heldAt: -Infinity });
+    /** @type {{ from: number, span: number } | null} */ this.held = null;
+    this.heldAt = -Infinity;
   }
 
   // Whether other batches are to be held now; `silent`: no request has come lately.
+  /** @param {Timeline} timeline @param {boolean} silent @param {number} now */
   isDue(timeline, silent, now) {
     if (!this.follow || this.pinned || this.columns) {
       this.release();
@@ -49,12 +62,14 @@ class TimeWindow {
   }
 
   // Hold the last batches of a timeline until a time, as many as can be read.
+  /** @param {Timeline} timeline @param {number} width @param {number} now */
   hold(timeline, width, now, until = Infinity) {
     this.held = lastBatches(timeline, width, until) ?? this.held;
     if (this.held) this.heldAt = now;
   }
 
   // Choose whether the picture scrolls, and the span of the last batches.
+  /** @param {Timeline} timeline @param {number} now */
   adapt(timeline, now) {
     const recent = recentTotals(timeline);
     if (!recent.batches) return;
@@ -68,6 +83,7 @@ class TimeWindow {
   }
 
   // What is drawn now: batches or columns, and up to how many rows.
+  /** @param {Timeline} timeline @param {number} width @param {number} end @param {number} now */
   shown(timeline, width, end, now) {
     if (this.follow) this.place(timeline, end);
     this.needsColumns = !this.holds && !showsBatches(timeline, this.from, this.span, width, this.batches);
@@ -78,6 +94,7 @@ class TimeWindow {
   }
 
   // The held batches, or the newest time. At first the time grows from the left, in steps, so that it is half full.
+  /** @param {Timeline} timeline @param {number} end */
   place(timeline, end) {
     if (this.held) {
       Object.assign(this, this.held);
@@ -93,6 +110,7 @@ class TimeWindow {
   }
 
   // While it follows, the scale grows at once, but becomes smaller only if that lasts.
+  /** @param {Timeline} timeline @param {number} now */
   rowsInSight(timeline, now) {
     const largest = this.follow ? largestBatch(timeline, this.from, this.to) : largestBatch(timeline, 0, timeline.end);
     const rows = rowScale(timeline, largest);
@@ -102,6 +120,7 @@ class TimeWindow {
     return waits ? this.rows : rows;
   }
 
+  /** @param {number} factor @param {number} around @param {number} longest */
   zoom(factor, around, longest) {
     const share = this.follow ? 1 : (around - this.from) / this.span;
     this.span = Math.min(Math.max(this.span * factor, SHORTEST), longest);
@@ -109,10 +128,12 @@ class TimeWindow {
     this.pinned = true;
   }
 
+  /** @param {number} share */
   pan(share) {
     this.from += share * this.span;
   }
 
+  /** @param {number} from @param {number} to */
   show(from, to, margin = 0) {
     this.span = Math.max(0.01, (to - from) * (1 + 2 * margin));
     this.from = from - margin * (to - from);
@@ -120,6 +141,7 @@ class TimeWindow {
 }
 
 // The span of the last batches that can be read and of which everything is known; null if there are none.
+/** @param {Timeline} timeline @param {number} width @param {number} until */
 function lastBatches(timeline, width, until) {
   const isDone = (batch, from, to) => batch.sent >= from && batch.end !== null && batch.end <= Math.min(to, until);
   for (const [from, to] of [...timeline.spans].reverse().slice(0, 20)) {
@@ -138,6 +160,7 @@ function lastBatches(timeline, width, until) {
 }
 
 // From the oldest request of some batches, if it has not waited much longer than they take, to their end.
+/** @param {Batch[]} batches @returns {Span} */
 function spanOf(batches) {
   const end = Math.max(...batches.map((batch) => batch.end));
   const { sent } = batches[0];
@@ -146,6 +169,7 @@ function spanOf(batches) {
 }
 
 // The batches of all instances in the last seconds in which there were any.
+/** @param {Timeline} timeline */
 function recentTotals(timeline) {
   const { counters } = timeline;
   const now = timeline.now;
@@ -158,6 +182,7 @@ function recentTotals(timeline) {
   return { batches: add("batches"), busy: add("busy") / 1e6, length: Math.max(1, now - from), lanes };
 }
 
+/** @param {Timeline} timeline @param {number} from @param {number} to */
 function largestBatch(timeline, from, to) {
   const { counters } = timeline;
   if (!counters) return 1;

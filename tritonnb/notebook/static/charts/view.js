@@ -12,6 +12,7 @@ const TOP = 6;
 const BOTTOM = 16;
 const PLOT = { width: WIDTH - LEFT - 4, height: HEIGHT - TOP - BOTTOM };
 
+/** @type {Chart[]} */
 const CHARTS = [
   {
     title: "requests/s",
@@ -32,18 +33,22 @@ const CHARTS = [
   { title: "utilization, %", curves: [["busy", "tnb-line-1", ""]], scale: 100, range: () => [0, 100] },
 ];
 
+/** @param {number} time */
 function clock(time) {
   return new Date(time * 1000).toLocaleTimeString([], { hour12: false });
 }
 
+/** @param {[low: number, high: number]} range @param {boolean | undefined} isLog */
 function ticksOf([low, high], isLog) {
   if (!isLog) return [low, high / 2, high];
   const decades = Math.round(Math.log10(high / low));
   return Array.from({ length: decades + 1 }, (_, power) => low * 10 ** power);
 }
 
+/** @type {(number: number) => string} */
 const tickLabel = (number) => (number >= 10_000 ? `${formatNumber(number / 1000)}k` : formatNumber(number));
 
+/** @param {Chart} chart */
 function createChart(chart) {
   const svg = makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
   const names = chart.curves.filter(([, , name]) => name).map(([, style, name]) =>
@@ -54,6 +59,7 @@ function createChart(chart) {
 
   const scaledNumber = (number) => (number ?? null) === null ? null : number * (chart.scale ?? 1);
 
+  /** @param {ChartSeries} series @param {Measures} recent @param {Period[]} marks @param {number | null} cursor */
   function draw(series, recent, marks, cursor) {
     const { time } = series;
     const scaled = (name) => series[name].map(scaledNumber);
@@ -97,6 +103,7 @@ function createChart(chart) {
 }
 
 // The applied configurations, each with the numbers of the time until the next one.
+/** @param {Period[]} periods */
 function periodRows(periods) {
   if (!periods.length) return [];
   const row = (tag, cells) => make("tr", {}, ...cells.map((cell) => make(tag, {}, cell)));
@@ -106,6 +113,7 @@ function periodRows(periods) {
   return [make("thead", {}, row("th", head)), make("tbody", {}, ...rows)];
 }
 
+/** @param {WidgetContext<ChartsState>} context */
 function render({ model, el }) {
   const charts = CHARTS.map(createChart);
   const note = make("p", { class: "tnb-note" });
@@ -131,6 +139,7 @@ function render({ model, el }) {
     list.replaceChildren(...periodRows(periods));
   }
 
+  /** @param {number | null} to */
   function move(to) {
     cursor = to;
     draw();

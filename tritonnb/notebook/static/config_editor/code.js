@@ -9,21 +9,24 @@ const HINT = "Ctrl+Space lists the fields, Ctrl+Enter applies, Ctrl+Z undoes cha
 const TYPING = ["insertText", "deleteContentBackward", "deleteContentForward"];
 
 // Text in which `code` is marked by backquotes.
+/** @param {string} text */
 function withCode(text) {
   return text.split("`").map((part, index) => (index % 2 ? make("code", {}, part) : part));
 }
 
+/** @param {string} path @param {{ type: string, help: string, values?: string[] }} field */
 function describeField(path, field) {
   const values = field.values ? ` One of ${field.values.join(", ")}.` : "";
   return [make("code", {}, path), ` (${field.type}) `, ...withCode(field.help), values];
 }
 
 // Where a character of a line is on the screen.
+/** @param {Element} line @param {number} offset */
 function characterRect(line, offset) {
   const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
   let left = offset;
   while (walker.nextNode()) {
-    const { length } = walker.currentNode;
+    const { length } = /** @type {Text} */ (walker.currentNode);
     if (left <= length) {
       const range = document.createRange();
       range.setStart(walker.currentNode, left);
@@ -34,12 +37,14 @@ function characterRect(line, offset) {
   return line.getBoundingClientRect();
 }
 
+/** @param {Problem[]} problems @returns {Map<number, Problem[]>} */
 function groupByLine(problems) {
   const lines = new Map();
   for (const problem of problems) lines.set(problem.line, [...(lines.get(problem.line) ?? []), problem]);
   return lines;
 }
 
+/** @param {string} text @param {Problem[]} problems @param {HTMLElement} shown @param {HTMLElement} gutter */
 function drawLines(text, problems, shown, gutter) {
   const lines = text.split("\n");
   const bad = groupByLine(problems);
@@ -55,6 +60,7 @@ function drawLines(text, problems, shown, gutter) {
 }
 
 // `onEdit(isTyping)` is called after each change by the user; `hint` is shown where a field to describe is missing.
+/** @param {WidgetModel<CodeState>} model @param {(isTyping: boolean) => void} onEdit */
 function createCode(model, onEdit, hint = HINT) {
   const gutter = make("div", { class: "tnb-gutter", aria: { hidden: "true" } });
   const shown = make("pre", { class: "tnb-shown", aria: { hidden: "true" } });
@@ -84,6 +90,7 @@ function createCode(model, onEdit, hint = HINT) {
   }
 
   // The list is placed in the widget, which does not clip it as the text pane would.
+  /** @param {HTMLElement} list */
   function placeList(list) {
     const before = input.value.slice(0, input.selectionStart).split("\n");
     const caret = characterRect(shown.children[before.length - 1], before.at(-1).length);
@@ -99,6 +106,7 @@ function createCode(model, onEdit, hint = HINT) {
     completion.open(proposed, placeList);
   }
 
+  /** @param {string} kind */
   function changed(kind) {
     history.record(input.value, input.selectionEnd, kind);
     draw();
@@ -106,6 +114,7 @@ function createCode(model, onEdit, hint = HINT) {
     onEdit(kind !== "");
   }
 
+  /** @param {Proposal} proposal @param {string} word */
   function insert({ insert: text, back }, word) {
     const caret = input.selectionStart;
     const after = input.value.slice(caret);
@@ -118,6 +127,7 @@ function createCode(model, onEdit, hint = HINT) {
   }
 
   // Replaces the text and keeps the caret in place, as far as the text before it is unchanged.
+  /** @param {string} text */
   function replace(text) {
     const old = input.value;
     let start = 0;
@@ -132,6 +142,7 @@ function createCode(model, onEdit, hint = HINT) {
     describe();
   }
 
+  /** @param {number} steps */
   function undo(steps) {
     const state = history.move(steps);
     if (!state) return;
@@ -141,8 +152,9 @@ function createCode(model, onEdit, hint = HINT) {
   }
 
   input.addEventListener("input", (event) => {
-    changed(TYPING.includes(event.inputType) ? event.inputType : "");
-    const isWord = event.inputType === "insertText" && /[A-Za-z_]$/.test(event.data ?? "");
+    const { inputType, data } = /** @type {InputEvent} */ (event);
+    changed(TYPING.includes(inputType) ? inputType : "");
+    const isWord = inputType === "insertText" && /[A-Za-z_]$/.test(data ?? "");
     if (isWord || completion.isOpen()) complete();
   });
   input.addEventListener("beforeinput", (event) => {
@@ -170,11 +182,13 @@ function createCode(model, onEdit, hint = HINT) {
 
   return {
     element, help, draw, describe, input, undo, completion,
+    /** @param {string} text */
     setText(text) {
       if (input.value === text) return;
       replace(text);
       history.record(text, input.selectionEnd);
     },
+    /** @param {number} line @param {number} column */
     goTo(line, column) {
       input.focus();
       const offset = offsetOf(input.value, line, column);

@@ -6,17 +6,20 @@ import { scopeAt } from "./text.js";
 const MOST = 60;
 
 // What is inserted for a field, and how far the caret stands from its end.
+/** @param {string} name @param {SchemaField} field @returns {[insert: string, back: number]} */
 function insertion(name, { type, message }) {
   if (message) return [`${name} {  }`, 2];
   if (type.startsWith("repeated ")) return [`${name}: [  ]`, 2];
   return type === "string" ? [`${name}: ""`, 1] : [`${name}: `, 0];
 }
 
+/** @param {SchemaField | undefined} field @returns {Proposal[]} */
 function proposeValues(field) {
   const values = field?.values ?? (field?.type.endsWith("bool") ? ["true", "false"] : []);
   return values.map((value) => ({ label: value, type: field.type, help: field.help, insert: value, back: 0 }));
 }
 
+/** @param {Scope} scope @param {Schema} schema @returns {Proposal[]} */
 function proposeFields({ message, set }, schema) {
   return Object.entries(schema[message] ?? {})
     .filter(([name, field]) => field.type.startsWith("repeated ") || !set.has(name))
@@ -27,6 +30,7 @@ function proposeFields({ message, set }, schema) {
 }
 
 // The proposals at an offset: those that begin with the word before it first, then those that contain it.
+/** @param {string} text @param {number} offset @param {Schema} schema */
 function propose(text, offset, schema) {
   const before = text.slice(0, offset);
   const word = before.match(/[A-Za-z_]\w*$/)?.[0] ?? "";
@@ -47,6 +51,10 @@ function propose(text, offset, schema) {
 let lists = 0;
 
 // The list under the caret. `choose(proposal, word)` inserts one; `describe(proposal)` shows its help.
+/**
+ * @param {HTMLTextAreaElement} input
+ * @param {{ choose: (proposal: Proposal, word: string) => void, describe: (proposal: Proposal) => void }} actions
+ */
 function createCompletion(input, { choose, describe }) {
   lists += 1;
   const id = `tnb-completion-${lists}`;
@@ -66,6 +74,7 @@ function createCompletion(input, { choose, describe }) {
     input.removeAttribute("aria-controls");
   }
 
+  /** @param {number} index */
   function select(index) {
     active = (index + shown.length) % shown.length;
     for (const [number, item] of [...list.children].entries()) {
@@ -76,6 +85,7 @@ function createCompletion(input, { choose, describe }) {
     describe(shown[active]);
   }
 
+  /** @param {number} index */
   function accept(index) {
     const proposal = shown[index];
     const typed = word;
@@ -83,6 +93,7 @@ function createCompletion(input, { choose, describe }) {
     choose(proposal, typed);
   }
 
+  /** @param {{ word: string, proposals: Proposal[] }} proposed @param {(list: HTMLElement) => void} place */
   function open({ word: typed, proposals }, place) {
     if (!proposals.length) {
       close();
@@ -105,6 +116,7 @@ function createCompletion(input, { choose, describe }) {
   }
 
   // Whether the key was for the list.
+  /** @param {KeyboardEvent} event */
   function handle(event) {
     if (list.hidden) return false;
     if (event.key === "ArrowDown") select(active + 1);

@@ -2,6 +2,7 @@
 
 import { make } from "../shared/dom.js";
 
+/** @param {FormField} field @param {FormControl} control */
 function valueOf(field, control) {
   if (field.kind === "bool") return control.checked;
   if (field.kind === "ints") return control.value.split(/[\s,]+/).filter(Boolean).map(Number);
@@ -9,6 +10,7 @@ function valueOf(field, control) {
   return Number(control.value);
 }
 
+/** @param {FormField} field @param {FormControl} control */
 function showValue(field, control) {
   if (control.dataset.dirty) return; // the user is typing
   if (field.kind === "bool") control.checked = field.value;
@@ -16,9 +18,11 @@ function showValue(field, control) {
   else control.value = field.value === 0 && field.hint ? "" : field.value;
 }
 
+/** @param {FormField} field @returns {FormControl} */
 function createControl(field) {
   if (field.kind === "choice") {
-    return make("select", {}, ...field.choices.map(([value, text]) => make("option", { value }, text)));
+    const options = field.choices.map(([value, text]) => make("option", { value }, text));
+    return /** @type {any} */ (make("select", {}, ...options));
   }
   const type = { bool: "checkbox", ints: "text" }[field.kind] ?? "number";
   const control = make("input", { type, placeholder: field.hint ?? "" });
@@ -27,11 +31,13 @@ function createControl(field) {
   return control;
 }
 
+/** @param {WidgetModel<CodeState>} model @param {(path: string, value: unknown) => void} onSet */
 function createForm(model, onSet) {
   const element = make("form", { class: "tnb-form", aria: { label: "Fields" } });
   element.addEventListener("submit", (event) => event.preventDefault());
   let shape = "";
 
+  /** @param {FormSection[]} sections */
   function build(sections) {
     element.replaceChildren(
       ...sections.map((section) => {
@@ -61,14 +67,16 @@ function createForm(model, onSet) {
 
   return {
     element,
+    /** @param {FormSection[] | null} sections */
     draw(sections) {
       element.classList.toggle("tnb-stale", !sections);
-      for (const control of element.elements) control.disabled = !sections;
+      for (const control of element.elements) /** @type {FormControl} */ (control).disabled = !sections;
       if (!sections) return;
       const next = JSON.stringify(sections.map((s) => [s.title, s.fields.map((f) => [f.path, f.choices])]));
       if (next !== shape) build(sections);
       shape = next;
       for (const field of sections.flatMap((section) => section.fields)) {
+        /** @type {FormControl} */
         const control = element.querySelector(`[data-path="${CSS.escape(field.path)}"]`);
         control.placeholder = field.hint ?? "";
         showValue(field, control);

@@ -3,6 +3,7 @@
 const JOIN_MS = 1000;
 
 class UndoHistory {
+  /** @param {string} text */
   constructor(text) {
     this.states = [{ text, caret: text.length }];
     this.now = 0;
@@ -11,6 +12,7 @@ class UndoHistory {
   }
 
   // Typing of one kind without a pause is one step, like in other editors; an empty kind is a separate step.
+  /** @param {string} text @param {number} caret */
   record(text, caret, kind = "", time = performance.now()) {
     if (text === this.states[this.now].text) return;
     const joins = kind !== "" && kind === this.kind && time - this.time < JOIN_MS && this.now > 0;
@@ -23,6 +25,7 @@ class UndoHistory {
   }
 
   // The state after `steps`, which are negative to undo; null if there is none.
+  /** @param {number} steps */
   move(steps) {
     const state = this.states[this.now + steps];
     if (!state) return null;

@@ -2,6 +2,7 @@
 
 import { make } from "../shared/dom.js";
 
+/** @param {Problem} problem @param {Code} code @param {(text: string) => void} replace */
 function problemRow(problem, code, replace) {
   const where = problem.line
     ? make("button", { type: "button", class: "tnb-link", onclick: () => code.goTo(problem.line, problem.column) },
@@ -14,6 +15,7 @@ function problemRow(problem, code, replace) {
   return make("li", {}, where, make("span", { class: "tnb-message" }, problem.message), fix);
 }
 
+/** @param {string[]} lines */
 function diffRows(lines) {
   return lines.slice(2).map((line) => {
     const kind = { "+": "tnb-added", "-": "tnb-removed", "@": "tnb-place" }[line[0]] ?? "";
@@ -21,6 +23,7 @@ function diffRows(lines) {
   });
 }
 
+/** @type {Record<Effect, [label: string, title: string]>} */
 const APPLY = {
   "in place": ["Apply in place", "Only the scheduling changes: the model is not reloaded"],
   reloaded: ["Apply by reloading", "A new copy is loaded and replaces the old one"],

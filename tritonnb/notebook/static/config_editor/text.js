@@ -9,6 +9,7 @@ const TOKEN = new RegExp([
 const IS_FIELD = /^\s*[:{<[]/; // what follows the name of a field
 const TAB = 8;
 
+/** @param {RegExpMatchArray} match @param {string} rest */
 function kindOf(match, rest) {
   const [, comment, string, word, number, symbol] = match;
   if (comment) return "comment";
@@ -19,6 +20,7 @@ function kindOf(match, rest) {
 }
 
 // The tokens of a line as elements; those at the offsets in `bad` are marked, also one after the end of the line.
+/** @param {string} line @param {number[]} bad @returns {Child[]} */
 function highlight(line, bad) {
   const nodes = [];
   for (const match of line.matchAll(TOKEN)) {
@@ -35,6 +37,7 @@ function highlight(line, bad) {
 }
 
 // Columns are counted as in protobuf: a tab extends to the next multiple of eight, other characters count by bytes.
+/** @param {string} line @param {number} column */
 function offsetInLine(line, column) {
   let offset = 0;
   let current = 1;
@@ -46,6 +49,7 @@ function offsetInLine(line, column) {
   return offset;
 }
 
+/** @param {string} text @param {number} line @param {number} column */
 function offsetOf(text, line, column) {
   const lines = text.split("\n");
   const before = lines.slice(0, line - 1).reduce((sum, { length }) => sum + length + 1, 0);
@@ -54,6 +58,7 @@ function offsetOf(text, line, column) {
 
 // The messages that are open at an offset, from the outermost, and the field that was named last in the innermost.
 // Each message has its name, the field that it is the value of, and the fields that are set before the offset.
+/** @param {string} text @param {number} offset @param {Schema} schema */
 function scopeAt(text, offset, schema) {
   const open = [{ message: "ModelConfig", field: null, set: new Set() }];
   let field = null;
@@ -76,6 +81,7 @@ function scopeAt(text, offset, schema) {
 }
 
 // The path of messages and fields at an offset: [["ModelConfig", "dynamic_batching"], ...].
+/** @param {string} text @param {number} offset @param {Schema} schema */
 function fieldsAt(text, offset, schema) {
   const { open, field } = scopeAt(text, offset, schema);
   const path = open.slice(1).map(({ field: name }, index) => [open[index].message, name]);
@@ -84,6 +90,7 @@ function fieldsAt(text, offset, schema) {
 }
 
 // The indentation of a new line after `before`.
+/** @param {string} before */
 function indentAfter(before) {
   const line = before.slice(before.lastIndexOf("\n") + 1);
   return line.match(/^\s*/)[0] + (/[{[<]\s*$/.test(line) ? "  " : "");

@@ -8,6 +8,7 @@ import { APPLY, diffRows, problemRow } from "./report.js";
 
 const CHECK_AFTER_MS = 250;
 
+/** @param {WidgetContext<ConfigEditorState>} context */
 function render({ model, el }) {
   let waiting = null;
   const hint = createBusyHint("The kernel is busy: this is checked and applied when the running cell ends.");
@@ -104,15 +105,17 @@ function render({ model, el }) {
   }
 
   // Ctrl+Enter applies, and one history undoes changes of the text and of the form.
+  /** @param {KeyboardEvent} event */
   function onKey(event) {
     if (!(event.ctrlKey || event.metaKey)) return;
     const key = event.key.toLowerCase();
+    const target = /** @type {HTMLElement} */ (event.target);
     const steps = key === "y" || (key === "z" && event.shiftKey) ? 1 : key === "z" ? -1 : 0;
     if (event.key === "Enter" && isEnabled()) {
-      event.target.blur?.(); // a field of the form commits its value first
+      target.blur?.(); // a field of the form commits its value first
       send({ action: "apply" });
-      event.target.focus?.();
-    } else if (steps && !event.target.dataset.dirty && !model.get("status").ended) {
+      target.focus?.();
+    } else if (steps && !target.dataset.dirty && !model.get("status").ended) {
       code.undo(steps);
     } else {
       return;

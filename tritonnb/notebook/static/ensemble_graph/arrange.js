@@ -11,11 +11,14 @@ const MARGIN = 6;
 const LETTER = 7; // px
 const SKIP = 32; // px: how far an arrow that skips a layer keeps away from it
 
+/** @type {(edge: GraphEdge, nodes: GraphNode[]) => boolean} */
 const isSkip = ({ source, target }, nodes) => nodes[target].layer - nodes[source].layer > 1;
 
 // The space of the layers from left to right, with a gap between them.
+/** @type {(layers: number, gap: number) => number} */
 const lengthOf = (layers, gap) => 2 * MARGIN + (layers - 2) * BOX.width + 2 * END.width + (layers - 1) * gap;
 
+/** @param {Graph} graph @param {number} room */
 function arrange(graph, room) {
   const least = lengthOf(graph.layers, SHORT_GAP);
   if (room && room < least) return fromTop(graph);
@@ -24,11 +27,13 @@ function arrange(graph, room) {
 }
 
 // How far the boxes of a layer are moved, so that they are in the middle of the others.
+/** @param {Graph} graph @param {number} step */
 function offsetsOf({ nodes, places }, step) {
   const counts = nodes.map(({ layer }) => nodes.filter((other) => other.layer === layer).length);
   return counts.map((count) => ((places - count) * step) / 2);
 }
 
+/** @param {Graph} graph @param {number} gap */
 function fromLeft(graph, gap) {
   const { nodes, edges, layers, places } = graph;
   const step = BOX.height + PLACE_GAP;
@@ -56,6 +61,7 @@ function fromLeft(graph, gap) {
   return { width: lengthOf(layers, gap), height, boxes, arrows, letters: (gap - 6) / LETTER };
 }
 
+/** @param {Graph} graph */
 function fromTop(graph) {
   const { nodes, edges, layers, places } = graph;
   const step = LOW.width + PLACE_GAP;

@@ -8,6 +8,7 @@ import { arrange } from "./arrange.js";
 const LABEL = 10; // characters of the tensors at an arrow, at most
 const PADDING = 4; // px, of the region
 
+/** @param {GraphNode} node @param {Area} box @param {boolean} isLow */
 function drawNode(node, { x, y, width, height }, isLow) {
   const { texts } = node;
   const shown = isLow && texts.length > 2 ? [texts.slice(0, -1).join(" · "), texts.at(-1)] : texts;
@@ -22,6 +23,7 @@ function drawNode(node, { x, y, width, height }, isLow) {
     makeSvg("text", { x: x + 10, y: y + 18, class: "tnb-name" }, node.label), ...lines, ...share);
 }
 
+/** @param {GraphArrow} arrow @param {string} label @param {number} letters */
 function drawEdge({ path, x, y, anchor }, label, letters) {
   const most = Math.min(LABEL, Math.floor(letters));
   const short = label.length > most ? `${label.slice(0, most - 1)}…` : label;
@@ -29,6 +31,7 @@ function drawEdge({ path, x, y, anchor }, label, letters) {
   return [makeSvg("path", { class: "tnb-edge", d: path, "marker-end": "url(#tnb-arrow)" }), text];
 }
 
+/** @param {Graph} graph @param {number} room */
 function draw(graph, room) {
   const { nodes, edges, description } = graph;
   const { width, height, boxes, arrows, letters, isLow } = arrange(graph, room);
@@ -39,6 +42,7 @@ function draw(graph, room) {
     ...nodes.map((node, index) => drawNode(node, boxes[index], isLow)));
 }
 
+/** @param {WidgetContext<{ graph: Graph }>} context */
 function render({ model, el }) {
   const picture = make("div", { class: "tnb-graph tnb-controls", tabIndex: 0, role: "region",
     aria: { label: "Ensemble graph" } });

@@ -8,6 +8,7 @@ const HEIGHT = 14;
 const SYMBOLS = { READY: "●", UNAVAILABLE: "✕", FAILED: "✕", LOADING: "◌", UNLOADING: "◌" };
 
 // A model without requests lately has no curve, so that there is room for its name.
+/** @param {number[]} curve */
 function drawCurve(curve) {
   if (!curve.some((count) => count > 0)) return null;
   const top = niceCeiling(Math.max(...curve, 1));
@@ -17,6 +18,7 @@ function drawCurve(curve) {
   return makeSvg("svg", size, makeSvg("path", { class: "tnb-curve", d }));
 }
 
+/** @param {ListedModel} entry */
 function describe({ name, state, rate, problem, scheduling, reason }) {
   const requests = rate ? `, ${formatNumber(rate)} requests per second` : "";
   return `${name}, ${state.toLowerCase()}${requests}. ${problem && `${problem}. `}${reason || scheduling}`;
@@ -24,23 +26,27 @@ function describe({ name, state, rate, problem, scheduling, reason }) {
 
 let lists = 0;
 
+/** @param {WidgetContext<ModelListState>} context */
 function render({ model, el }) {
   lists += 1;
   const id = `tnb-models-${lists}`;
   const hint = createBusyHint("The kernel is busy: the model is shown when the running cell ends.");
   const list = make("ul", { class: "tnb-models", role: "listbox", tabIndex: 0, aria: { label: "Models" } });
+  const items = /** @type {HTMLCollectionOf<HTMLElement>} */ (list.children);
   let active = "";
 
   const names = () => model.get("models").map(({ name }) => name);
 
+  /** @param {string} name */
   function activate(name) {
     active = name;
-    for (const item of list.children) item.classList.toggle("tnb-active", item.dataset.name === name);
-    const item = [...list.children].find(({ dataset }) => dataset.name === name);
+    for (const item of items) item.classList.toggle("tnb-active", item.dataset.name === name);
+    const item = [...items].find(({ dataset }) => dataset.name === name);
     item?.scrollIntoView({ block: "nearest" });
     if (item) list.setAttribute("aria-activedescendant", item.id);
   }
 
+  /** @param {string} name */
   function select(name) {
     if (model.get("ended")) return;
     activate(name);
@@ -50,12 +56,14 @@ function render({ model, el }) {
   }
 
   // Rows stay the same elements, so that a click during an update is not lost.
+  /** @param {ListedModel} entry @param {number} index */
   function createRow({ name }, index) {
     const item = make("li", { role: "option", id: `${id}-${index}`, data: { name } });
     item.addEventListener("click", () => select(name));
     return item;
   }
 
+  /** @param {HTMLElement} item @param {ListedModel} entry */
   function drawRow(item, entry) {
     const { name, state, rate, errors, problem, curve } = entry;
     item.dataset.state = state;
@@ -73,15 +81,15 @@ function render({ model, el }) {
 
   function draw() {
     const models = model.get("models");
-    const shown = [...list.children].map(({ dataset }) => dataset.name);
+    const shown = [...items].map(({ dataset }) => dataset.name);
     if (shown.join("\n") !== names().join("\n")) list.replaceChildren(...models.map(createRow));
-    models.forEach((entry, index) => drawRow(list.children[index], entry));
+    models.forEach((entry, index) => drawRow(items[index], entry));
     activate(names().includes(active) ? active : model.get("selected"));
     drawSelection();
   }
 
   function drawSelection() {
-    for (const item of list.children) {
+    for (const item of items) {
       item.setAttribute("aria-selected", String(item.dataset.name === model.get("selected")));
     }
     if (model.get("shown") === model.get("selected")) hint.done();

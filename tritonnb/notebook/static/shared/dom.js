@@ -8,6 +8,11 @@ const CONTROLS = ["button", "input", "select", "summary", "textarea"];
 
 // An element: `data` and `aria` are sets of attributes, other properties are those of the DOM.
 // JupyterLab must not take the keys of what can have the focus; it looks for the attribute from there upwards.
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {Properties<Tag>} properties @param {(Child | null)[]} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 function make(tag, properties = {}, ...children) {
   const { class: name, data, aria, role, ...rest } = properties;
   const node = Object.assign(document.createElement(tag), rest);
@@ -20,6 +25,7 @@ function make(tag, properties = {}, ...children) {
   return node;
 }
 
+/** @param {string} tag @param {Record<string, unknown>} attributes @param {(Child | null)[]} children */
 function makeSvg(tag, attributes = {}, ...children) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
@@ -29,8 +35,10 @@ function makeSvg(tag, attributes = {}, ...children) {
 
 // Calls `listeners` by event now and later; returns a function that disconnects them. Without its kernel, nothing can
 // be done with the elements in `el`.
+/** @param {WidgetModel<any>} model @param {Record<string, Listener>} listeners @param {HTMLElement} el */
 function connect(model, listeners, el) {
-  const stopFollowing = followKernel(model, el, () => { for (const child of el.children) child.inert = true; });
+  const children = /** @type {HTMLCollectionOf<HTMLElement>} */ (el.children);
+  const stopFollowing = followKernel(model, el, () => { for (const child of children) child.inert = true; });
   for (const [event, listener] of Object.entries(listeners)) {
     model.on(event, listener);
     listener();
@@ -42,6 +50,7 @@ function connect(model, listeners, el) {
 }
 
 // Shows a hint if the kernel does not react to an action soon: while a cell runs, it cannot.
+/** @param {string} text */
 function createBusyHint(text, delayMs = 700) {
   const node = make("span", { class: "tnb-hint", role: "status" });
   let timer = null;

@@ -5,6 +5,7 @@ const GONE = "Disconnected: the kernel was restarted or has ended, so this does 
 
 // Says so above the widget, and calls `onGone`; returns a function that stops following. A widget is never connected
 // again: the next kernel makes another one.
+/** @param {WidgetModel<any>} model @param {HTMLElement} el @param {() => void} onGone */
 function followKernel(model, el, onGone) {
   const show = () => {
     if (el.querySelector(":scope > .tnb-disconnected")) return;

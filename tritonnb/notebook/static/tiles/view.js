@@ -2,6 +2,7 @@
 
 import { connect, make } from "../shared/dom.js";
 
+/** @param {WidgetContext<TilesState>} context */
 function render({ model, el }) {
   const tiles = make("div", { class: "tnb-tiles tnb-controls", role: "list", aria: { label: "Numbers" } });
   el.append(tiles);

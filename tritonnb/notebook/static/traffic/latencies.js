@@ -6,11 +6,13 @@ const WIDTH = 220;
 const HEIGHT = 20;
 const AXIS = 13;
 
+/** @param {number} ms */
 function formatMs(ms) {
   if (ms >= 1000) return `${(ms / 1000).toPrecision(3)} s`;
   return ms >= 100 ? `${ms.toFixed(0)} ms` : `${ms.toPrecision(3)} ms`;
 }
 
+/** @param {Latencies} latencies */
 function drawLatencies({ edges_ms: edges, counts, p50_ms: p50, p99_ms: p99, n }) {
   const [first, last] = [edges[0], edges.at(-1)];
   const at = (ms) => (WIDTH * Math.log(ms / first)) / Math.log(last / first);
@@ -23,7 +25,9 @@ function drawLatencies({ edges_ms: edges, counts, p50_ms: p50, p99_ms: p99, n })
   });
   const lines = [["tnb-p50", p50], ["tnb-p99", p99]].map(([name, ms]) =>
     makeSvg("line", { class: `tnb-percentile ${name}`, x1: at(ms), x2: at(ms), y1: 0, y2: HEIGHT }));
-  const ends = [[first, 0, "start"], [last, WIDTH, "end"]].map(([ms, x, anchor]) =>
+  /** @type {[ms: number, x: number, anchor: string][]} */
+  const places = [[first, 0, "start"], [last, WIDTH, "end"]];
+  const ends = places.map(([ms, x, anchor]) =>
     makeSvg("text", { x, y: HEIGHT + AXIS - 2, "text-anchor": anchor }, formatMs(ms)));
   const middle = makeSvg("text", { x: WIDTH / 2, y: HEIGHT + AXIS - 2, "text-anchor": "middle" }, "latency (log)");
   const label = `Latency of ${n} responses from ${formatMs(first)} to ${formatMs(last)}, ` +

@@ -10,23 +10,26 @@ const LOOPS = {
 };
 const MOST_DECADES = 4; // of the slider: from 1 to 10,000 requests/s
 
+/** @param {string} text @param {HTMLElement} control */
 function labelled(text, control) {
   return make("label", {}, text, control);
 }
 
+/** @param {NumberSetting} name @param {string} text @param {number} most @param {ChangeNumber} change */
 function createNumber(name, text, most, change) {
   const control = make("input", { type: "number", min: 1, max: most, step: 1, onchange: () => change(name, control) });
-  return { row: labelled(text, control), show: (settings) => { control.value = settings[name]; } };
+  return { row: labelled(text, control), show: (settings) => { control.value = String(settings[name]); } };
 }
 
 // The rate: a logarithmic slider, and a field for the exact number.
+/** @param {ChangeNumber} change */
 function createRate(change) {
   const name = "requests per second";
   const slider = make("input", { type: "range", min: 0, max: MOST_DECADES, step: 0.05, aria: { label: name } });
   const field = make("input", { type: "number", min: 1, max: 10 ** MOST_DECADES, step: "any", aria: { label: name } });
   const describe = () => slider.setAttribute("aria-valuetext", `${field.value} ${name}`);
   slider.addEventListener("input", () => {
-    field.value = Math.round(10 ** slider.value);
+    field.value = String(Math.round(10 ** Number(slider.value)));
     describe();
   });
   for (const control of [slider, field]) control.addEventListener("change", () => change("rate", field));
@@ -34,13 +37,14 @@ function createRate(change) {
     row: make("span", { class: "tnb-choice" }, make("span", { aria: { hidden: "true" } }, "requests/s "),
       slider, field),
     show({ rate }) {
-      field.value = Math.round(rate * 100) / 100;
-      slider.value = Math.log10(rate);
+      field.value = String(Math.round(rate * 100) / 100);
+      slider.value = String(Math.log10(rate));
       describe();
     },
   };
 }
 
+/** @param {(changes: Partial<TrafficSettings>) => void} set */
 function createLoops(set) {
   const buttons = Object.entries(LOOPS).map(([loop, title]) =>
     make("button", { type: "button", title, onclick: () => set({ loop }) }, loop));
@@ -52,6 +56,10 @@ function createLoops(set) {
   };
 }
 
+/**
+ * @param {VariableInput[]} inputs @param {(changes: Partial<TrafficSettings>) => void} set
+ * @param {() => Record<string, string>} shapesNow
+ */
 function createShapes(inputs, set, shapesNow) {
   const fields = inputs.map(({ name, dims }) => {
     const text = dims.join(", ").replaceAll("-1", "?");
@@ -72,6 +80,7 @@ function createShapes(inputs, set, shapesNow) {
   };
 }
 
+/** @param {TrafficStatus} status */
 function measured(status) {
   if (status.outcome) return [make("span", { class: status.level ? "tnb-error" : "" }, status.outcome)];
   const counts = `${status.sent.toLocaleString()} sent · ${status.in_flight.toLocaleString()} in flight · ` +
@@ -90,6 +99,7 @@ function measured(status) {
   ];
 }
 
+/** @param {WidgetContext<TrafficState>} context */
 function render({ model, el }) {
   const settings = () => model.get("settings");
   const hint = createBusyHint("The kernel is busy: this takes effect when the running cell ends.");
