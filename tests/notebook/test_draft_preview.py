@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import tritonnb as tnb
+from tritonnb.lab.analysis.draft_replay import replay_draft
 from tritonnb.notebook.config_editor import ConfigEditor
 from tritonnb.notebook.live_batch_view import LiveBatchView
 
@@ -95,3 +97,46 @@ def test_preview_explains_why_a_draft_cannot_run_the_traffic(server: tnb.Server)
     editor.settle()
     assert editor.preview["text"].startswith("No preview: inference request batch-size must be <= 4")
     editor.close()
+
+
+@pytest.mark.parametrize("has_traffic", [True, False])
+def test_draft_is_replayed_again_only_after_new_requests_of_its_model(
+    server: tnb.Server, monkeypatch: pytest.MonkeyPatch, has_traffic: bool
+) -> None:
+    """The history encodes events, and then makes new tuples of the same events at every reading."""
+
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def edited(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    @server.model(max_batch_size=8)
+    def other(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    if has_traffic:
+        server["edited"](X=[[1.0]])
+    replays: list[object] = []
+
+    def replay(recording: Any, draft: Any) -> object:
+        replays.append(draft)
+        return replay_draft(recording, draft)
+
+    monkeypatch.setattr("tritonnb.notebook.draft_preview.replay_draft", replay)
+    editor = server["edited"].edit()
+    try:
+        edit(editor, max_queue_delay_microseconds=50_000)
+        begun = len(replays)
+        assert begun
+        for _ in range(3):
+            tnb.load(server["other"], clients=2, requests=200).wait()
+            editor._drafts.refresh()
+            editor._drafts.join()
+        assert len(replays) == begun
+        server["edited"](X=[[1.0]])
+        editor._drafts.refresh()
+        editor._drafts.join()
+        assert len(replays) == begun + 1
+    finally:
+        editor.close()
+        server.unload("edited")
+        server.unload("other")

@@ -24,6 +24,8 @@ from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 
+#: Instead of the newest event, before a draft is replayed.
+_NEVER = object()
 #: Events of the model from which the service times are taken.
 _MOST_EVENTS = 6000
 
@@ -55,12 +57,12 @@ class DraftPreview:
         self._editor = editor
         self._model = model if isinstance(model, ModelHandle) else None
         self._draft: pb.ModelConfig | None = None
-        self._newest: object = None
+        self._newest: object = _NEVER
         self._jobs = LatestOnlyWorker(f"tritonnb preview {model.name}")
 
     def update(self, draft: pb.ModelConfig | None) -> None:
         """Preview another draft; None if the text has problems or is the running configuration."""
-        self._draft, self._newest = draft, None
+        self._draft, self._newest = draft, _NEVER
         self._jobs.submit(self._clear if draft is None else self._replay)
 
     def refresh(self) -> None:
@@ -88,7 +90,7 @@ class DraftPreview:
             recent: list[Packed] = model.server.call(lambda: list(stream.recent))
             events = [event for event in recent if event[MODEL] == model.name][-_MOST_EVENTS:]
             newest = events[-1] if events else None
-            if newest is self._newest and newest is not None:
+            if newest == self._newest:  # the history makes new tuples of the same events
                 return
             config = model.running_config()
             try:
