@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import urllib.error
 import urllib.request
 from array import array
@@ -222,6 +224,30 @@ def test_all_views_of_a_server_share_numbers_and_release_them(server: Server) ->
     assert first is second
     assert first.end >= 0
     assert sinks(server) == 1
+    first.close()
+    assert sinks(server) == 1
+    second.close()
+    assert sinks(server) == 0
+
+
+def test_activity_is_shared_by_views_of_several_threads(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count that is read on one thread while it is changed on another would lose a view."""
+    followed, both = [], threading.Barrier(2, timeout=1)
+    begin = ServerActivity.__init__
+
+    def slow_begin(activity: ServerActivity, of: Server) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other thread waits: it gets this activity
+            both.wait()
+        begin(activity, of)
+
+    monkeypatch.setattr(ServerActivity, "__init__", slow_begin)
+    threads = [threading.Thread(target=lambda: followed.append(ServerActivity.follow(server))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, second = followed
+    assert first is second
     first.close()
     assert sinks(server) == 1
     second.close()

@@ -221,16 +221,19 @@ class ServerActivity:
     @classmethod
     def follow(cls, server: Server) -> ServerActivity:
         """Return the activity of a server; every call needs a `close`."""
-        activity = _followed.get(server)
-        if activity is None:
-            activity = _followed[server] = cls(server)
-        activity._users += 1
-        return activity
+        with _following:
+            activity = _followed.get(server)
+            if activity is None:
+                activity = _followed[server] = cls(server)
+            activity._users += 1
+            return activity
 
     def close(self) -> None:
         """Stop following, unless another view does."""
-        self._users -= 1
-        if not self._users:
+        with _following:
+            self._users -= 1
+            if self._users:
+                return
             _followed.pop(self._server, None)
             with suppress(TritonError, RuntimeError):  # the server was stopped
                 self._server.call(self._server.engine.stream.detach, self._events.append)
@@ -269,6 +272,8 @@ def _column(packed: Sequence[Packed], position: int) -> Times:
     return np.array([event[position] for event in packed], np.int64)
 
 
+#: Views are opened and closed on several threads.
+_following = fork_safe(threading.Lock())
 _followed: WeakKeyDictionary[Server, ServerActivity] = WeakKeyDictionary()
 
 
