@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import tritonnb as tnb
 from tritonnb.model_zoo.digits import load_network
 
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
@@ -52,6 +55,59 @@ def test_reading_example_weights_does_not_use_the_global_random_state() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def simulate() -> tnb.Recording:
+    return tnb.simulate("max_batch_size: 4", tnb.constant(200, 1.0), tnb.fixed(2))
+
+
+def call_a_server() -> None:
+    with tnb.Server(port=0) as server:
+
+        @server.model(max_batch_size=4, dynamic_batching={})
+        def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X * 2
+
+        model = server["double"]
+        with server.record() as recording:
+            tnb.load(model, clients=2, requests=20).wait()
+        recording.for_model("double").twin().predict(rate=50)
+        tnb.sweep(model, count=[1, 2], rate=100, requests=20, service=tnb.fixed(2)).wait()
+        editor = model.edit()
+        editor.set_field("dynamic_batching.max_queue_delay_microseconds", 5000)
+        editor.settle()
+        editor.close()
+        model.watch().close()
+
+
+#: Entry points that compute, draw or serve.
+ENTRIES: dict[str, Callable[[], object]] = {
+    "simulation": simulate,
+    "what-if": lambda: simulate().what_if(count=2),
+    "blame": lambda: simulate().blame(3),
+    "debugger": lambda: simulate().debug(),
+    "figure": lambda: simulate().plot.timeline(),
+    "view": lambda: simulate().view().close(),
+    "server": call_a_server,
+}
+
+
+@pytest.mark.parametrize("on_thread", [False, True])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_garbage_collector_and_switch_interval_are_the_users(
+    monkeypatch: pytest.MonkeyPatch, name: str, on_thread: bool
+) -> None:
+    calls: list[str] = []
+    changes = [(gc, name) for name in ("enable", "disable", "freeze", "unfreeze", "collect", "set_threshold")]
+    for module, function in [*changes, (sys, "setswitchinterval")]:
+        monkeypatch.setattr(module, function, lambda *args, name=function: calls.append(name))
+    if on_thread:
+        thread = threading.Thread(target=ENTRIES[name])
+        thread.start()
+        thread.join()
+    else:
+        ENTRIES[name]()
+    assert calls == []
+
+
 #: What changes a whole process if it is called or assigned to.
 PROCESS_WIDE = {
     "gc.collect", "gc.freeze", "gc.enable", "gc.disable", "gc.set_threshold", "gc.set_debug", "gc.callbacks.append",
@@ -86,7 +142,6 @@ LISTED = {
     "notebook/live_batch_view.py": {"atexit.register"},
     "notebook/worker.py": {"atexit.register"},
     "lab/load/running_sweep.py": {"atexit.register"},
-    "lab/simulation/run.py": {"gc.disable", "gc.enable"},
 }
 
 

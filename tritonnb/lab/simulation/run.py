@@ -6,10 +6,7 @@ a live server would emit.
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event
@@ -77,14 +74,13 @@ def run(
     times = ExecutionTimes(service, seed)
     route = make_router(router, seed)
     instances = instance_names(config)
-    with _without_garbage_collection():
-        schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
-        simulation = Simulation(config, instances, schedulers, times, first_step_ns, route, columns)
-        if isinstance(arrivals, ClosedLoop):
-            simulation.closed_loop(arrivals)
-        else:
-            simulation.open_loop(arrivals)
-        events = simulation.events() if columns is None else []
+    schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
+    simulation = Simulation(config, instances, schedulers, times, first_step_ns, route, columns)
+    if isinstance(arrivals, ClosedLoop):
+        simulation.closed_loop(arrivals)
+    else:
+        simulation.open_loop(arrivals)
+    events = simulation.events() if columns is None else []
     if times.warning:
         warn(times.warning)
     return events
@@ -125,15 +121,3 @@ def instance_names(config: pb.ModelConfig) -> list[str]:
         count = max(1, group.count) * max(1, len(group.gpus))
         names += [f"{group.name or f'{config.name}_{index}'}_{number}" for number in range(count)]
     return names
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: a simulation keeps its many objects, and collections took half of its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
