@@ -16,6 +16,7 @@ from tritonnb.client.model import ModelViews
 from tritonnb.client.remote_config import ChangedConfigs, RemoteConfig, checked_config
 from tritonnb.client.v2_client import V2Client, V2HttpClient
 from tritonnb.core.accessors import extensible
+from tritonnb.core.copies import OfThisProcess, reach_server
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import finalize
@@ -33,7 +34,7 @@ CLOSED = "the connection has been closed"
 
 @extensible
 @with_short_tracebacks
-class Remote(NamedModels):
+class Remote(NamedModels, OfThisProcess):
     """A connection to a server; see `connect`.
 
     ``remote["name"]`` is a model, ``remote["name", 1]`` a version of it. Only methods whose documentation says so
@@ -86,6 +87,9 @@ class Remote(NamedModels):
         self.extensions: Sequence[str] = server.metadata().get("extensions", ())
         self.changed_configs = ChangedConfigs()
         self._finalizer = finalize(self, self.changed_configs.restore_all)
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"connection to {self.url}", reach_server(self.url)
 
     @property
     def url(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
+from tritonnb.core.copies import OfThisProcess, reach_model
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -52,7 +53,7 @@ class Model(Protocol):
         """Return the configuration that the model would run; nothing is changed."""
 
 
-class ModelViews:
+class ModelViews(OfThisProcess):
     """Attributes of both kinds of models that packages above provide: see `tritonnb.accessors`."""
 
     plot: ClassVar[Any]
@@ -60,3 +61,7 @@ class ModelViews:
     edit: ClassVar[Callable[..., Any]]
     watch: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
+
+    def _not_copied(self) -> tuple[str, str]:
+        model = cast(Model, self)
+        return f"model '{model.name}'", reach_model(model.name, model.server.url)

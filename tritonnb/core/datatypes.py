@@ -50,6 +50,9 @@ class TensorType:
     def __repr__(self) -> str:
         return f"{self.datatype.name}{list(self.dims)}"
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a frozen object cannot be filled after it was made
+        return TensorType, (self.datatype, self.dims)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataType:
@@ -119,6 +122,9 @@ class DataType:
         object.__setattr__(self, "itemsize", 0 if self.numpy.kind == "O" else self.numpy.itemsize)
         object.__setattr__(self, "bit_pattern", self.to_float32 is not None)
         object.__setattr__(self, "values_dtype", np.dtype(np.float32) if self.bit_pattern else self.numpy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return datatype_named, (self.name,)  # the same object
 
     def encode(self, array: npt.NDArray[np.generic]) -> bytes:
         """Return the elements of an array in the wire form."""
@@ -197,6 +203,13 @@ DATATYPES: tuple[DataType, ...] = (
 INVALID = DataType("<invalid>", 0, np.dtype(np.object_), config_name="TYPE_INVALID")
 
 BY_NAME: dict[str, DataType] = {datatype.name: datatype for datatype in DATATYPES}
+
+
+def datatype_named(name: str) -> DataType:
+    """Return the datatype with a name."""
+    return BY_NAME[name]
+
+
 BY_NUMBER: dict[int, DataType] = {datatype.number: datatype for datatype in DATATYPES}
 _BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if not datatype.bit_pattern}
 

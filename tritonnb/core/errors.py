@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from tritonnb.core.texts import printable
 
@@ -169,11 +169,18 @@ class TritonError(Exception):
     def __str__(self) -> str:
         return f"{self.message.rstrip(_END)}; {self.hint}" if self.hint else self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _error, (type(self), self.args, self.__dict__)  # subclasses have other arguments
+
     def fresh(self) -> Self:
         """Copy this error, to raise the copy while this one is kept (see `strip_traceback`)."""
-        copy = type(self).__new__(type(self), *self.args)
-        copy.__dict__.update(self.__dict__)
-        return copy
+        return _error(type(self), self.args, self.__dict__)
+
+
+def _error(kind: type[E], args: tuple[Any, ...], attributes: dict[str, Any]) -> E:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class UnknownError(TritonError):

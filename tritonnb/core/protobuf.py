@@ -6,11 +6,12 @@ is loaded from its file, under its own name: a later import of ``tritonclient.gr
 
 from __future__ import annotations
 
+import copyreg
 import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 _NAME = "tritonclient.grpc.model_config_pb2"
 
@@ -31,7 +32,24 @@ def _load() -> ModuleType:
     return sys.modules.setdefault(_NAME, module)
 
 
+def _message(name: str, content: bytes) -> Any:
+    """Return a message from its bytes, in this process or another one."""
+    kind: Any = model_config_pb2
+    for part in name.split("."):
+        kind = getattr(kind, part)
+    return kind.FromString(content)
+
+
+def _copyable(kind: Any, name: str) -> None:
+    """Let messages of a class be pickled: the name of their module is not one that can be imported."""
+    copyreg.pickle(kind, lambda message: (_message, (name, message.SerializeToString())))
+    for nested in kind.DESCRIPTOR.nested_types:
+        _copyable(getattr(kind, nested.name), f"{name}.{nested.name}")
+
+
 if TYPE_CHECKING:
     from tritonclient.grpc import model_config_pb2 as model_config_pb2
 else:
     model_config_pb2 = _load()
+    for message_name in model_config_pb2.DESCRIPTOR.message_types_by_name:
+        _copyable(getattr(model_config_pb2, message_name), message_name)

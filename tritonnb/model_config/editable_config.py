@@ -10,6 +10,7 @@ from typing import Any, overload
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import JsonDict
@@ -146,7 +147,7 @@ def raw(value: Any) -> Any:
 
 
 @with_short_tracebacks
-class EditableConfig(EditableFields, ABC):
+class EditableConfig(EditableFields, OfThisProcess, ABC):
     """An editable copy of a model's configuration; its attributes are the fields of ``inference.ModelConfig``.
 
     A subclass sets its own attributes with ``object.__setattr__`` and then calls this constructor.
@@ -173,6 +174,9 @@ class EditableConfig(EditableFields, ABC):
 
     def __init__(self) -> None:
         super().__init__(self._running(), "")
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"configuration of model '{self._message.name}'", "copy its text (config.text)"
 
     @abstractmethod
     def _running(self) -> pb.ModelConfig:

@@ -17,12 +17,13 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import ipywidgets as widgets
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
+from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import TritonError
 from tritonnb.notebook.worker import Job, Worker
 
@@ -51,7 +52,7 @@ _open: weakref.WeakKeyDictionary[Server | Remote, dict[tuple[type, str | None], 
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
 
-class StaticFallback:
+class StaticFallback(OfThisProcess):
     """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever it may have changed.
 
     Examples
@@ -76,6 +77,15 @@ class StaticFallback:
     def __init__(self, *args: Any, **traits: Any) -> None:
         super().__init__(*args, **traits)
         self.add_class(_LIVE)  # type: ignore[attr-defined]
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"view {type(self).__name__}", "open another one, or copy the recording that it shows"
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce_ex__(4)  # instead of the error of ipywidgets
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__reduce_ex__(4)
 
     def __del__(self) -> None:
         """Do nothing: ipywidgets refers to open widgets, so this one was closed or its creation failed."""

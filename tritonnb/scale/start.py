@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tritonnb.client.connect import connect
 from tritonnb.client.connection import Remote
 from tritonnb.client.options import ConnectionOptions
+from tritonnb.core.copies import OfThisProcess, reach_server
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.engine.options import EngineOptions
@@ -109,7 +110,7 @@ def scale(
 
 
 @with_short_tracebacks
-class ScaledServer:
+class ScaledServer(OfThisProcess):
     """A model repository that Ray Serve serves; made by `scale`.
 
     Attributes
@@ -147,6 +148,9 @@ class ScaledServer:
         self._owns_connection = owns_connection
         self._headers = headers
         self._exit_timeout = exit_timeout
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"deployment '{self.name}'", reach_server(f"http://{self._host}:{self.port}")
 
     @property
     def url(self) -> str:

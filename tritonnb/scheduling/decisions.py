@@ -78,6 +78,9 @@ class Reason:
         self.rule = rule
         self.facts = {} if facts is None else facts
 
+    def __reduce__(self) -> tuple[Any, ...]:  # compiled classes cannot be made without arguments
+        return Reason, (self.rule, self.facts)
+
 
 @final
 class Execute:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
+from tritonnb.core.copies import OfThisProcess, reach_server
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent, ModelStateChanged
 from tritonnb.core.failures import with_short_tracebacks
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 @with_short_tracebacks
-class BackgroundServer:
+class BackgroundServer(OfThisProcess):
     """A running engine with its endpoints.
 
     Parameters
@@ -92,6 +93,9 @@ class BackgroundServer:
     def alive(self) -> bool:
         """True if the server has not been stopped."""
         return self._background.alive
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"server {self.url}".rstrip(), reach_server(self.url)
 
     def _forked(self) -> None:
         """Fail all calls from now on: this is a forked child, without the server's threads."""

@@ -58,7 +58,7 @@ class Constraint:
                 f"constraint expected bounds such as 'p99 < 50 ms' or 'mean < 5 ms and max < 1 s', got '{text}'"
             )
         plain = _TIME.sub(lambda match: str(float(match[1]) * _MS[match[2]]), plain)
-        object.__setattr__(self, "_condition", Condition(plain, names.values()))
+        object.__setattr__(self, "_condition", Condition(plain, tuple(names.values())))
         object.__setattr__(self, "_names", names)
 
     @property

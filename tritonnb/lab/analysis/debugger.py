@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from tritonnb.core.accessors import extensible
+from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
@@ -90,7 +91,7 @@ def debug(rec: Recording) -> Debugger:
 
 @extensible
 @with_short_tracebacks
-class Debugger:
+class Debugger(OfThisProcess):
     """A debugger that steps through a model's events, forwards and backwards; displayed as a widget by a notebook.
 
     Parameters
@@ -129,6 +130,9 @@ max_batch_size 4; instance 0 just became free
     """
 
     view: ClassVar[Callable[..., Any]]
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"debugger of model '{self.model}'", "copy its recording, and open another one (recording.debug())"
 
     def __init__(self, rec: Recording) -> None:
         models = sorted({event.model for event in rec.events if type(event) in _NAMES})

@@ -21,6 +21,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import call_in_children, fork_safe
 from tritonnb.lab.load.examples import NextExample
@@ -43,7 +44,7 @@ _KEPT = 100_000
 
 
 @with_short_tracebacks
-class Load:
+class Load(OfThisProcess):
     """A running or finished load.
 
     Use ``load.wait()`` in a cell, ``await load`` in an event loop, and ``load.stop()`` to stop it. Counts and `result`
@@ -99,6 +100,9 @@ class Load:
         threading.Thread(target=self._run, name="tritonnb-load", daemon=True).start()
 
     # --- public -----------------------------------------------------------------------------
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"load of {self._title()}", "wait for its end, and copy its result (load.wait())"
 
     def _forked(self) -> None:
         """Fail a running load in a forked child, where its thread does not exist."""

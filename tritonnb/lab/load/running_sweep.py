@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import call_in_children
@@ -57,7 +58,7 @@ class SweepPlan:
 
 
 @with_short_tracebacks
-class Sweep:
+class Sweep(OfThisProcess):
     """A running or finished sweep.
 
     Use ``sweep.wait()`` in a cell, ``await sweep`` in an event loop, and ``sweep.stop()`` to end it with the trials so
@@ -110,6 +111,9 @@ class Sweep:
         if restored is not None:
             atexit.register(self._stop_at_exit)
         self._thread.start()
+
+    def _not_copied(self) -> tuple[str, str]:
+        return "sweep", "wait for its end, and copy its result (sweep.wait())"
 
     def _forked(self) -> None:
         """Fail a running sweep in a forked child, where its thread does not exist."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis.constraint import Constraint
@@ -29,6 +29,20 @@ from tritonnb.server.model_handle import ModelHandle
 
 if TYPE_CHECKING:
     import pandas
+
+
+@dataclass(frozen=True)
+class ModelOfCopy:
+    """The model of a result that was copied or sent to another process, where its server is not."""
+
+    name: str
+
+    def require(self) -> NoReturn:
+        """Raise the error of what needs the server."""
+        raise UnavailableError(
+            f"model '{self.name}': expected the sweep's own result, got a copy, which has no server: apply or export "
+            "best.config where the model is served"
+        )
 
 
 @extensible
@@ -81,7 +95,7 @@ class SweepResult:
     plot_pareto: ClassVar[Callable[..., Any]]
     plot_throughput_latency: ClassVar[Callable[..., Any]]
 
-    model: ModelHandle | ModelAddress
+    model: ModelHandle | ModelAddress | ModelOfCopy
     running: Trial
     trials: list[Trial]
     constraint: Constraint | None
@@ -91,6 +105,15 @@ class SweepResult:
     noise: float
     service_times: dict[int, float]
     traffic: LoadOptions
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if isinstance(self.model, ModelHandle):  # a copy has no server
+            state["model"] = ModelOfCopy(self.model.name)
+        return state
+
+    def __copy__(self) -> SweepResult:
+        return replace(self)
 
     @property
     def best(self) -> Trial:
@@ -104,6 +127,9 @@ class SweepResult:
         if not self._first.meets and not self.running.meets:
             raise InvalidArgumentError(self.verdict())
         return self._first if self._is_better(self._first) else self.running
+
+    def _served_model(self) -> ModelHandle | ModelAddress:
+        return self.model.require() if isinstance(self.model, ModelOfCopy) else self.model
 
     @property
     def _first(self) -> Trial:
@@ -152,7 +178,8 @@ class SweepResult:
         ...     print(result.apply(), server["double"].config.instance_group[0].count)
         in place 4
         """
-        return trial.apply_config(self.model, with_overrides(config_of(self.model), self.best.edits))
+        model = self._served_model()
+        return trial.apply_config(model, with_overrides(config_of(model), self.best.edits))
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
         """Write the model with the best configuration to a model repository for Triton.
@@ -185,7 +212,7 @@ class SweepResult:
         ...         print(sorted(path.name for path in sweep.wait().export(directory).iterdir()))
         ['1', 'config.pbtxt']
         """
-        return export(self.model, self.best.config, repository)
+        return export(self._served_model(), self.best.config, repository)
 
     def perf_analyzer(self, url: str = "localhost:8000") -> str:
         """Return a command of Triton's Perf Analyzer with the same workload, to verify the result on another server.

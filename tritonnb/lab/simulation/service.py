@@ -10,7 +10,7 @@ import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.core.arguments import require_seed
@@ -81,7 +81,7 @@ def fixed(ms: float) -> ServiceTime:
     >>> fixed(ms=50)(8)
     50000000
     """
-    return ServiceTime(lambda rows: ms, "ms")
+    return ServiceTime(_Linear(0, ms), "ms")
 
 
 def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
@@ -99,7 +99,7 @@ def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
     >>> linear(per_row_ms=0.5, base_ms=5)(4)
     7000000
     """
-    return ServiceTime(lambda rows: per_row_ms * rows + base_ms, "ms")
+    return ServiceTime(_Linear(per_row_ms, base_ms), "ms")
 
 
 @with_short_traceback
@@ -120,17 +120,37 @@ def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
         raise InvalidArgumentError(
             f"table expected a dict from batch sizes to milliseconds with at least one entry, got {ms_of_rows!r}"
         )
-    sizes = sorted(ms_of_rows)
+    return ServiceTime(_Interpolated(dict(ms_of_rows)), "ms")
 
-    def time_ms(rows: int) -> float:
+
+# Classes, not functions in functions: a service time can be pickled, and compared.
+
+
+@dataclass(frozen=True)
+class _Linear:
+    per_row_ms: float
+    base_ms: float
+
+    def __call__(self, rows: int) -> float:
+        return self.per_row_ms * rows + self.base_ms
+
+
+@dataclass(frozen=True)
+class _Interpolated:
+    ms_of_rows: dict[int, float]
+    _sizes: list[int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sizes", sorted(self.ms_of_rows))
+
+    def __call__(self, rows: int) -> float:
+        sizes, ms_of_rows = self._sizes, self.ms_of_rows
         if len(sizes) == 1:
             return ms_of_rows[sizes[0]]
         right = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
         low, high = sizes[right - 1], sizes[right]
         slope = (ms_of_rows[high] - ms_of_rows[low]) / (high - low)
         return max(0.0, ms_of_rows[low] + slope * (rows - low))
-
-    return ServiceTime(time_ms, "ms")
 
 
 @with_short_traceback

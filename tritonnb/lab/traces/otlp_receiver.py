@@ -14,6 +14,7 @@ from typing import Self
 from tornado import web
 
 from tritonnb.core import forks
+from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.endpoints.http.transport.server import HttpServer, start_in
@@ -32,7 +33,7 @@ OnRequest = Callable[[TracedRequest], None]
 
 
 @with_short_tracebacks
-class OtlpReceiver:
+class OtlpReceiver(OfThisProcess):
     """A running receiver; see `otlp_receiver`.
 
     Attributes
@@ -81,6 +82,9 @@ class OtlpReceiver:
             ) from None
         self._loop = loop
         self._finalizer = forks.finalize(self, _stop, loop, self._transport, self.port)
+
+    def _not_copied(self) -> tuple[str, str]:
+        return f"receiver {self.url}", "copy what it received (receiver.recording())"
 
     @property
     def url(self) -> str:
