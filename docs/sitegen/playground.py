@@ -37,11 +37,20 @@ _PACKAGES = {
     "lazy_loader": "lazy-loader",
     "tritonclient": "tritonclient",
 }
-#: Prints the files of the modules that the page needs. NumPy and the others do not exist there.
+#: Prints the files of the modules that the page needs. NumPy and the others do not exist there. The scenarios are
+#: answered, because the attributes of a recording import their modules when they are read (tritonnb/accessors.py).
 _PROGRAM = """
-import os, sys
+import json, os, sys
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
-import docs.playground.session
+from docs.playground.presets import PRESETS
+from docs.playground.session import Session
+session = Session()
+for preset in PRESETS.values():
+    answers = [session.answer(json.dumps({"do": "simulate", "scenario": preset["scenario"]}))]
+    batches = json.loads(answers[0])["result"]["shown"]["batches"]
+    request = next(serial for serial in batches[0][4] if serial is not None)
+    answers.append(session.answer(json.dumps({"do": "blame", "batch": batches[0][0], "request": str(request)})))
+    assert not [answer for answer in answers if "error" in json.loads(answer)], answers
 absent = {"numpy", "tornado", "grpc", "matplotlib", "ipywidgets", "anywidget"} & sys.modules.keys()
 assert not absent, f"the playground expected to need none of the packages, got {absent}"
 for name, module in sorted(sys.modules.items()):
