@@ -7,7 +7,7 @@ clients, nor fill the memory:
 - Requests that the client has sent ahead are started while the connection has room: see `share`.
 - If the responses that clients do not read exceed a limit, connections that read nothing are closed (`SlowReaders`).
 - A call with too many responses that its client has not read is cancelled (`UnreadResponses`). A model is not held back
-  instead, since it would be held back for its other clients, too.
+  instead, since that would also hold it back for its other clients.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tritonnb.core.errors import TritonError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which one connection is handled without a break, and for which all of them are in a pass of the loop.
+#: Seconds for which one connection is handled without a break, and for which all connections are in a pass of the loop.
 TURN, PASS = 0.001, 0.004
 #: Bytes of responses that a client has not read, from which on no more of its requests are started.
 MAX_UNREAD = 64 << 20
 #: The same for the responses of one streaming call, and the bytes that a response takes in addition to its contents.
 MAX_UNREAD_OF_CALL, _OVERHEAD = 256 << 20, 2048
-#: Seconds between checks of the clients that do not read, and the checks without progress after which one is stalled.
+#: Seconds between checks of clients that do not read, and the checks without progress after which a client is stalled.
 _INTERVAL, _CHECKS = 1.0, 5
 
 
@@ -57,6 +57,7 @@ class UnreadResponses:
 
     def add(self, size: int) -> bool:
         """Count a response of some bytes; return whether the limit still holds."""
+        # Without the overhead, a model that sends empty responses could fill the memory and never reach the limit.
         self._size += size + _OVERHEAD
         return self._size <= MAX_UNREAD_OF_CALL
 
@@ -66,6 +67,8 @@ class UnreadResponses:
 
     def error(self) -> TritonError:
         """Return the error for the client of a call that is cancelled."""
+        # UNAVAILABLE and not INTERNAL: neither the model nor the server has failed, and a client that reads may try
+        # again.
         return UnavailableError(
             f"{self._call} expected a client that reads its responses, got more than {MAX_UNREAD_OF_CALL >> 20} MiB of "
             "unread ones: read them as they arrive, or send fewer requests"
@@ -94,6 +97,8 @@ class Turns:
 
     def shorten_pass(self) -> None:
         """Take the time of a turn from this pass: a task will use it afterwards."""
+        # A waiting task only runs in the next iteration of the loop, after this pass, so its time is charged in
+        # advance.
         self._end -= TURN
 
     def add(self, connection: Waiting) -> None:
@@ -104,13 +109,15 @@ class Turns:
     def _schedule(self) -> None:
         if self._waiting and not self._is_scheduled:
             self._is_scheduled = True
+            # One entry in the loop for all connections: with one entry for each, a thousand busy connections would run
+            # before the loop polls its sockets again.
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
         """Give turns for a while. Between two passes the loop handles what has arrived on other connections."""
         self._end = time.monotonic() + PASS
         try:
-            for _ in range(len(self._waiting)):  # those that are added meanwhile come in the next pass
+            for _ in range(len(self._waiting)):  # what is added meanwhile comes in the next pass
                 self._waiting.popleft().take_turn()
                 if time.monotonic() > self._end:
                     break
@@ -128,6 +135,7 @@ class _Task:
 
     def take_turn(self) -> None:
         """Let the task go on."""
+        # The task may have been cancelled since: a client can disconnect while its stream waits for a turn.
         if not self._future.done():
             self._future.set_result(None)
             self._turns.shorten_pass()
@@ -147,6 +155,8 @@ def share(total: int, connections: int, least: int, most: int) -> int:
     >>> [share(4096, connections, 1, 32) for connections in (1, 256, 10_000)]
     [32, 16, 1]
     """
+    # The minimum wins over the total: a connection without any room would never be answered, which is worse than a
+    # total that is exceeded.
     return max(least, min(most, total // max(1, connections)))
 
 
@@ -193,11 +203,16 @@ class SlowReaders:
         self._timer = self._loop.call_later(_INTERVAL, self._check) if self._readers else None
         for connection, (before, checks) in list(self._readers.items()):
             unread = connection.unread
+            # A client that reads slowly makes progress between two checks and starts again at 0; only what stands still
+            # for all checks is stalled.
             self._readers[connection] = unread, checks + 1 if unread >= before > 0 else 0
         total = sum(unread for unread, _ in self._readers.values())
+        # A stalled client alone is no reason to close its connection: it may be a program in a debugger, and its memory
+        # is only needed when the total is too high.
         if total <= self._limit:
             return
         stalled = [(unread, connection) for connection, (unread, checks) in self._readers.items() if checks >= _CHECKS]
+        # The largest first, so that few clients pay for the limit.
         for unread, connection in sorted(stalled, key=lambda entry: -entry[0]):
             if total <= self._limit:
                 break

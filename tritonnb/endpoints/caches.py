@@ -13,7 +13,7 @@ MAX_HEADS = 1024
 
 
 class BoundedCache(Generic[K, V]):
-    """At most ``limit`` values by key; the oldest one is dropped first.
+    """At most ``limit`` values by key; the oldest value is dropped first.
 
     A key is admitted when it is seen for the second time. A client whose keys never repeat, such as heads with a trace
     ID, thus drops nothing that other clients repeat.
@@ -49,14 +49,19 @@ class BoundedCache(Generic[K, V]):
         seen, number = self._seen, hash(key)
         if number in seen:
             return True
+        # Forgetting everything at once is crude, but cheap: a client that repeats its requests is admitted again with
+        # its next two.
         if len(seen) >= self._limit:
             seen.clear()
+        # Only the hash is kept. If two keys share one, the second is admitted a request too early, which is harmless.
         seen.add(number)
         return False
 
     def store(self, key: K, value: V) -> None:
         """Store the value of a key that is admitted."""
         values = self._values
+        # A key that is stored again becomes the newest: dicts keep the order of insertion, which is all that the rule
+        # "oldest first" needs.
         values.pop(key, None)
         if len(values) >= self._limit:
             del values[next(iter(values))]

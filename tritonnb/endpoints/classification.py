@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import InvalidArgumentError
 
-#: Triton's limit for the classes of a row; here for those of a response, too.
+#: Triton's limit for the classes of a row; here it also limits the classes of a response.
 _MAX_CLASSES = 1_000_000
 
 
@@ -39,6 +39,7 @@ def classify(
     InvalidArgumentError
         If the output's datatype has no order, or the output or the result is too large.
     """
+    # FP16 and BF16 have an order, but no classes on Triton either.
     if not datatype.classifiable:
         raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")
     array = datatype.to_values(array)
@@ -49,9 +50,13 @@ def classify(
     result = np.empty((rows.shape[0], count), dtype=object)
     decimals = np.issubdtype(array.dtype, np.floating)
     for row, values in enumerate(rows):
+        # Triton's order among equal values is not defined (an unstable sort). The first index wins here, so that equal
+        # requests get equal responses.
         best_first = values.size - 1 - np.argsort(values[::-1], kind="stable")[::-1]  # of equal values, the first
         for column, index in enumerate(best_first[:count]):
+            # Six decimals, as C++'s `std::to_string` writes floats on Triton; integers have none.
             text = f"{values[index]:.6f}:{index}" if decimals else f"{values[index]}:{index}"
+            # Triton accepts a label file with fewer lines than classes; the remaining classes have no label.
             if labels is not None and index < len(labels):
                 text += f":{labels[index]}"
             result[row, column] = text.encode()

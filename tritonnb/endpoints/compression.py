@@ -48,6 +48,7 @@ def decompress(
         raise InvalidArgumentError("nothing to be decompressed")
     stream = zlib.decompressobj(_EITHER_HEADER)
     try:
+        # One byte more than the limit shows that it is exceeded, and a bomb of 1 GiB is not decompressed any further.
         plain = stream.decompress(body, limit + 1)
     except zlib.error:
         plain = _decompress_corrupt(body, limit + 1)
@@ -77,6 +78,8 @@ def _decompress_corrupt(body: bytes | bytearray | memoryview, limit: int) -> byt
     plain = bytearray()
     offset, step = 0, 1 << 16
     while step and len(plain) < limit:
+        # zlib loses the output of the call in which it meets an error, so the state before it is kept, and the step is
+        # halved until the error is isolated.
         before = stream.copy()
         try:
             plain += stream.decompress(body[offset : offset + step], limit - len(plain))
@@ -86,7 +89,7 @@ def _decompress_corrupt(body: bytes | bytearray | memoryview, limit: int) -> byt
     return bytes(plain)
 
 
-@functools.lru_cache(maxsize=64)  # clients send one of a few values
+@functools.lru_cache(maxsize=64)  # clients send a few values only
 def choose_encoding(accepted: str | None) -> str:
     """Choose a content encoding from ``Accept-Encoding``: ``gzip``, ``deflate``, or ``identity``.
 
@@ -99,9 +102,12 @@ def choose_encoding(accepted: str | None) -> str:
     'deflate'
     """
     best, best_weight = "identity", 0.0
+    # Names are compared as Triton does: exactly, in lower case, and `*` means nothing. RFC 9110 would have it
+    # otherwise.
     for entry in (accepted or "").split(","):
         name, has_weight, quality = entry.lstrip(" ").partition(";q=")
         weight = _weight(quality) if has_weight else 1.0
+        # Strictly greater: a weight of 0 never wins, and the first of equal weights stays.
         if name in ("identity", "deflate", "gzip") and weight > best_weight:
             best, best_weight = name, weight
     return best
@@ -117,7 +123,7 @@ def compress(body: bytes, encoding: str, level: int = zlib.Z_DEFAULT_COMPRESSION
     body : bytes
     encoding : str
     level : int, optional
-        From 1 (fast) to 9 (small); by default that of zlib, as on Triton.
+        From 1 (fast) to 9 (small); by default zlib's level, as on Triton.
     """
     bits = min(zlib.MAX_WBITS, max(_MIN_WBITS, (len(body) + _LOOKAHEAD).bit_length()))
     memory = min(zlib.DEF_MEM_LEVEL, bits - 7)  # zlib's ``memLevel``: the size of the tables that belong to the window

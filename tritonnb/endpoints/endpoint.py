@@ -25,7 +25,7 @@ class Transport(Protocol):
         """Listen, and return the port; the system chooses one if it is 0."""
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
+        """Accept no more requests, and wait up to ``drain`` seconds for requests in progress."""
 
 
 class Endpoint:
@@ -59,11 +59,12 @@ class Endpoint:
             If an option is invalid.
         """
         self.port = await self._transport.start(self.host, port)
+        # A counter and not a set: with `reuse_port`, two servers of this process may listen on one port.
         forks.ports[self.port] += 1
         self._is_listening = True
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
+        """Accept no more requests, and wait up to ``drain`` seconds for requests in progress."""
         try:
             await self._transport.stop(drain)
         finally:
@@ -75,10 +76,14 @@ class Endpoint:
 async def close_connections(connections: set[Any], is_busy: Callable[[Any], bool], drain: float) -> None:
     """Wait up to ``drain`` seconds while connections are busy, and close all of them."""
     deadline = time.monotonic() + drain
+    # Polling is good enough once in the life of a server, and no request pays for the bookkeeping that a notification
+    # would need.
     while any(map(is_busy, connections)) and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
+    # A copy, because a closed connection removes itself from the set.
     for connection in list(connections):
         connection.close()
+    # Transports report the end of a connection in the next iteration of the loop, which must not be the last.
     await asyncio.sleep(0)
 
 
@@ -125,10 +130,15 @@ async def listen(make_protocol: Callable[[], Any], host: str, port: int, *, reus
     look_up = partial(socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listener = Listener()
     try:
+        # Some resolvers return an address twice, for example where /etc/hosts lists `localhost` in two lines; the
+        # second bind would fail.
         for family, _, _, _, address in dict.fromkeys(await run_in_thread(look_up)):
             bound = _bound_socket(family, (address[0], port, *address[2:]), reuse_port)
+            # With port 0 the first address chooses, and the others have to follow: clients expect one port for IPv4 and
+            # IPv6.
             port = int(bound.getsockname()[1])
             await listener.add(make_protocol, bound)
+    # BaseException, since a start that is cancelled must not leave a listening socket either.
     except BaseException:
         listener.close()
         raise

@@ -94,7 +94,7 @@ class ListenOptions:
             require_options(name, getattr(self, name), kind)
 
     def on_free_ports(self, others: Endpoints) -> ListenOptions:
-        """Return the same options, with free ports instead of those that another server uses."""
+        """Return the same options, with free ports instead of ports that another server uses."""
         used = {endpoint.port for endpoint in others.started}
 
         def free(port: int | None) -> int | None:
@@ -164,16 +164,18 @@ class Endpoints:
             self.openai = await self._listen("OpenAI", openai, [options.openai_port])
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
+        """Accept no more requests, and wait up to ``drain`` seconds for requests in progress."""
+        # Together, so that all of them share one `drain` and a stop does not take four times as long.
         await asyncio.gather(*(endpoint.stop(drain) for endpoint in self.started))
 
     async def stop_inference(self, drain: float) -> None:
-        """Do the same, but keep publishing metrics."""
+        """Stop all endpoints except metrics, which describe the server until its end."""
         await asyncio.gather(*(endpoint.stop(drain) for endpoint in self.started if endpoint is not self.metrics))
 
     async def _listen(self, service: str, endpoint: E, ports: range | list[int]) -> E:
         host = endpoint.host
         for port in ports:
+            # An invalid port must not fall through to the search for a free port, which would hide it.
             if not isinstance(port, int):
                 raise InvalidArgumentError(f"cannot listen on {host}:{port}: expected an integer port, got {port!r}")
             if not 0 <= port <= _LAST_PORT:  # uvloop would take the remainder
@@ -183,6 +185,7 @@ class Endpoints:
             try:
                 await endpoint.start(port)
             except (OSError, OverflowError, UnicodeError) as error:
+                # Only a taken port is worth another attempt; a host that does not exist fails on every port.
                 if getattr(error, "errno", None) != errno.EADDRINUSE:
                     raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from None
             else:

@@ -31,6 +31,7 @@ def version_number(text: str | None) -> int:
     """
     if not text:
         return -1
+    # `1x` is version 1, because Triton reads with `std::stoll`, which stops at the first other character.
     number = leading_number(text)
     if number is None or not -(2**63) <= number < 2**63:
         raise InvalidArgumentError(
@@ -62,11 +63,13 @@ def compile_forward_pattern(text: str) -> re.Pattern[str] | None:
     """
     if not text:
         return None
+    # Triton matches names of headers without regard to case unless the pattern says otherwise.
     flags, rest = {"i"}, text
     while match := _FLAGS.match(rest):
         flags = (flags | set(match[1])) - set(match[2] or "")
         rest = rest[match.end() :]
     try:
+        # Python instead of RE2: the operator writes the pattern, so its possible exponential time is no attack.
         return re.compile(f"(?{''.join(sorted(flags))}){rest}" if flags else rest)
     except re.error as error:
         raise InvalidArgumentError(
@@ -94,7 +97,7 @@ def check_forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
     Raises
     ------
     InvalidArgumentError
-        If a name is that of a parameter that has a meaning to the server.
+        If a name belongs to a parameter that has a meaning to the server.
 
     Examples
     --------
@@ -102,13 +105,15 @@ def check_forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
     {'x-user': '7'}
     """
     for name in headers:
+        # Newer than Triton 2.51, which forwards any header: a parameter of this name looks as if the body had set it.
         if name in _RESERVED or name.startswith("triton_"):
             raise InvalidArgumentError(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
     return headers
 
 
 def client_text(error: TritonError) -> str:
-    """Return the text of an error for clients; that of an unreadable configuration does not contain the cause."""
+    """Return the text of an error for clients; for an unreadable configuration it does not contain the cause."""
+    # As on Triton, where only the log has the cause.
     return error.client_message if isinstance(error, ConfigError) else error.message
 
 

@@ -74,6 +74,8 @@ def binary_tensor(
 ) -> Tensor | UndecodedTensor:
     """Make a tensor that is a view of the body or region, if the size fits the shape."""
     count = element_count(shape)
+    # Anything that does not fit is kept undecoded and refused by the validation, so that all protocols have one text
+    # and one order of checks.
     if datatype.itemsize and size == count * datatype.itemsize and len(shape) <= MAX_ARRAY_DIMS:
         array = np.frombuffer(body, datatype.numpy, count, offset)
         return Tensor(name, datatype, array.reshape(shape))
@@ -89,6 +91,7 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
         If the size overflows.
     """
     count = element_count(shape)
+    # Triton 2.51 multiplies with overflow instead: a shape [1, 4611686018427387904] of FP32 ends its process.
     if count > MAX_ELEMENTS or (not count and _is_refused_by_numpy(shape)):
         raise InvalidArgumentError(
             f"invalid shape for input '{name}': shape {shape_text(shape)} causes total element count to exceed maximum "
@@ -103,6 +106,8 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
 
 def _is_refused_by_numpy(shape: tuple[int, ...]) -> bool:
     """Return whether NumPy refuses a shape because of its non-zero dimensions, which Triton does not."""
+    # Surprisingly, NumPy refuses even an array without elements if its other dimensions are large, such as (0, 2**62,
+    # 8).
     return element_count([dim for dim in shape if dim]) * _LARGEST_ITEM > MAX_ELEMENTS
 
 
@@ -111,8 +116,10 @@ def contents(tensor: Tensor) -> bytes | memoryview:
     array = tensor.array
     if tensor.datatype.variable_size:
         return encode_bytes(array)
+    # The size from which on HTTP sends parts without joining them (`LARGE_BODY`): anything smaller is copied anyway.
     if array.nbytes < 65_536:
         return array.tobytes()
+    # A transport may keep the view until the client reads, so the array must not be written to any more.
     return np.ascontiguousarray(array).data.cast("B")
 
 

@@ -45,7 +45,7 @@ class RpcDispatcher:
         return self._forward_pattern is not None or self._restrictions.apply_to(INFER)
 
     async def call(self, name: str, message: Serialized, metadata: Mapping[str, str]) -> bytes:
-        """Run an RPC with one response, and return that; cancelling the task cancels an inference.
+        """Run an RPC with one response, and return the response; cancelling the task cancels an inference.
 
         Raises
         ------
@@ -56,6 +56,7 @@ class RpcDispatcher:
             return await self._infer_one(message, metadata)
         request = message if name == HEALTH else MESSAGES_OF[name].read(message)
         self._restrictions.check(name, metadata)
+        # The message of the health service names a service, which Triton ignores, so its bytes are not even read.
         if name == HEALTH:
             return SERVING if await self._engine.is_ready() else _NOT_SERVING
         response = await getattr(self._handlers, name)(request)
@@ -63,6 +64,8 @@ class RpcDispatcher:
             # The installed messages may be older than a column of the statistics.
             ignores_unknown = name == "ModelStatistics"
             empty = MESSAGES_OF[name].response()
+            # From JSON, so that HTTP and gRPC return the same dictionaries of the engine; none of these RPCs is
+            # frequent.
             response = json_format.ParseDict(response or {}, empty, ignore_unknown_fields=ignores_unknown)
         serialized: bytes = response.SerializeToString()
         return serialized
@@ -78,6 +81,8 @@ class RpcDispatcher:
         self._restrictions.check(INFER, metadata)
         headers = self._forwarded_headers(metadata)
         try:
+            # The quick reader only ever says yes or "not plain"; every refusal, and so every error text, comes from
+            # protobuf's reader.
             message = read_plain(serialized) or MESSAGES_OF[INFER].read(serialized)
         except TritonError as error:
             log_failed("", error)
@@ -97,6 +102,7 @@ class RpcDispatcher:
         try:
             response = await future
         except asyncio.CancelledError:
+            # grpcio cancels the task of a call when its client cancels or its deadline has passed.
             inference.cancel()
             raise
         try:
@@ -143,6 +149,8 @@ class RpcDispatcher:
 
 
 async def _requests(messages: AsyncIterator[Serialized]) -> AsyncIterator[pb.ModelInferRequest]:
+    # Triton lets a stream finish what was asked before a message that cannot be parsed, as if the client had ended it
+    # there.
     with suppress(InternalError):
         async for message in messages:
             yield MESSAGES_OF[INFER].read(message)

@@ -32,5 +32,7 @@ def grpc_endpoint(engine: Engine, *, host: str, options: GrpcOptions) -> Endpoin
     if options.transport == "fast" and options.grpcio_options:
         names = " and ".join(options.grpcio_options)
         raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
+    # A quiet fallback for "auto", but an error for "fast": who asks for the fast transport must not get the slow one
+    # because of an option.
     use_grpcio = options.transport == "grpcio" or options.grpcio_options
     return Endpoint(host, (GrpcioServer if use_grpcio else Http2Server)(RpcDispatcher(engine, options), options))

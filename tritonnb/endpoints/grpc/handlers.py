@@ -41,6 +41,7 @@ class RpcHandlers:
 
     async def ModelReady(self, request: pb.ModelReadyRequest) -> Json:
         """Return whether a model is ready; false for an unknown model."""
+        # Triton since June 2026 has an error for an unknown model; NVIDIA's own tests still expect false, so it stays.
         return {"ready": await self._engine.model_ready(request.name, version_number(request.version))}
 
     async def ServerMetadata(self, request: pb.ServerMetadataRequest) -> Json:
@@ -54,6 +55,7 @@ class RpcHandlers:
     async def ModelConfig(self, request: pb.ModelConfigRequest) -> Message:
         """Return the model's configuration."""
         served = self._engine.model(request.name, version_number(request.version))
+        # The configuration is a message already; only HTTP needs its JSON, with all defaults.
         return pb.ModelConfigResponse(config=served.config)
 
     async def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> Json:
@@ -64,6 +66,7 @@ class RpcHandlers:
 
     async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> Json:
         """Return every model and its state."""
+        # Over HTTP, Triton ignores the name of a repository in a request for the index; over gRPC it refuses the name.
         refuse_repository(request.repository_name)
         return {"models": await self._engine.index(request.ready)}
 
@@ -78,6 +81,7 @@ class RpcHandlers:
         refuse_repository(request.repository_name)
         self._engine.check_model_control()
         dependents = request.parameters.get("unload_dependents")
+        # Stricter than over HTTP, where Triton loses this error and unloads the model.
         if dependents is not None and dependents.WhichOneof("parameter_choice") != "bool_param":
             raise InvalidArgumentError("invalid value type for 'unload_dependents' parameter, expected bool_param.")
         await self._engine.unload(request.model_name, dependents is not None and dependents.bool_param)
@@ -117,7 +121,7 @@ class RpcHandlers:
     # --- settings -------------------------------------------------------------------------------
 
     async def TraceSetting(self, request: pb.TraceSettingRequest) -> Json:
-        """Change trace settings, and return the current ones."""
+        """Change trace settings, and return the current settings."""
         model, tracer = request.model_name, self._engine.tracer
         if model and not self._engine.is_loaded(model):
             raise InvalidArgumentError(f"Request for unknown model : {model}")
@@ -128,8 +132,10 @@ class RpcHandlers:
         return {"settings": {name: {"value": value if isinstance(value, list) else [value]} for name, value in values}}
 
     async def LogSettings(self, request: pb.LogSettingsRequest) -> Json:
-        """Change log settings, and return the current ones."""
+        """Change log settings, and return the current settings."""
         settings = self._engine.options.log
+        # First of all, so that a refused request has changed nothing; later errors leave the settings before them
+        # changed, as on Triton.
         if "log_file" in request.settings:
             raise UnsupportedError("log file location can not be updated through network protocol")
         for name in ("log_info", "log_warning", "log_error"):
@@ -151,6 +157,7 @@ class RpcHandlers:
 def _load_parameters(values: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
     parameters: dict[str, str | bytes] = {}
     for name, value in values.items():
+        # HTTP has another text and another status for this error on Triton, so the two readers share nothing.
         if name != "config" and not name.startswith("file:"):
             raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
         kind = "string_param" if name == "config" else "bytes_param"
@@ -161,11 +168,12 @@ def _load_parameters(values: Mapping[str, pb.ModelRepositoryParameter]) -> dict[
 
 
 def _trace_changes(settings: dict[str, list[str]]) -> dict[str, TraceValue]:
-    """Return the options that a request changes; None for one that an empty list clears."""
+    """Return the options that a request changes; None for an option that an empty list clears."""
     if "trace_file" in settings:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, TraceValue] = {}
     if "trace_level" in settings:
+        # Unknown levels are ignored; if nothing else is named, the setting stays as it is and is not cleared.
         levels = levels_of(settings["trace_level"])
         if levels is not None or not settings["trace_level"]:
             changes["levels"] = levels

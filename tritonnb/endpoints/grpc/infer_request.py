@@ -1,7 +1,7 @@
 """A gRPC inference request: from a ``ModelInferRequest`` to an `InferRequest`.
 
 Tensors are raw bytes, one entry for each input that is not in shared memory, or typed contents; a request has one or
-the other. The order of the checks and their texts are those of Triton's server.
+the other. Triton's server has the same order of checks and the same texts.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def read_request(
     request = InferRequest(spec.name, {}, model_version=version, id=message.id)
     if message.parameters:
         _read_parameters(message.parameters, request)
+    # Triton reads all descriptions before any contents: a duplicate name is reported even if the data before it is
+    # missing.
     descriptions = _read_descriptions(message.inputs, request)
     _check_output_names(message.outputs, request)
     _read_inputs(message, descriptions, request, shared_memory)
@@ -104,17 +106,23 @@ def _read_inputs(
 ) -> None:
     raw = message.raw_input_contents
     inputs = request.unchecked_inputs
+    # More raw entries than inputs are ignored, as on Triton: only what an input asks for is taken.
     used = 0
     for tensor, (name, datatype, shape) in zip(message.inputs, descriptions, strict=True):
         region = _region(tensor) if tensor.parameters else None
         if region is not None:
+            # Even empty contents are refused, as on Triton: `HasField` is true for a message without elements.
             if tensor.HasField("contents"):
                 raise InvalidArgumentError(
                     f"unexpected 'content' provided when using shared memory for input tensor '{name}' for model "
                     f"'{request.model_name}'"
                 )
+            # A view of the region, not a copy: a client that writes to it during the request changes the input, as on
+            # Triton.
             inputs[name] = _from_bytes(name, datatype, shape, shared_memory.part(*region).read())
         elif tensor.HasField("contents"):
+            # One raw entry anywhere forbids typed contents everywhere; the protocol has no way to say which input an
+            # entry belongs to.
             if raw:
                 raise InvalidArgumentError(
                     "contents field must not be specified when using raw_input_contents for "
@@ -133,6 +141,7 @@ def _read_inputs(
 def _from_bytes(
     name: str, datatype: DataType, shape: tuple[int, ...], data: bytes | memoryview
 ) -> Tensor | UndecodedTensor:
+    # Only gRPC can express a negative dimension: a shape over HTTP consists of unsigned numbers.
     if any(dim < 0 for dim in shape):
         return UndecodedTensor(name, datatype, shape, data)
     return binary_tensor(name, datatype, shape, data, 0, len(data))
@@ -164,6 +173,7 @@ def _typed_contents(contents: pb.InferTensorContents, name: str, datatype: DataT
 def _encode(values: Sequence[bool | int | float | bytes], field: str, datatype: DataType) -> bytes:
     if datatype.variable_size:
         return encode_bytes(np.array(list(values), dtype=object))
+    # INT8 and INT16 come as INT32, and Triton cuts them without a check.
     return datatype.from_values(np.array(values, _WIDE.get(field, datatype.values_dtype))).tobytes()
 
 
@@ -184,6 +194,7 @@ def _read_parameters(parameters: Mapping[str, pb.InferParameter], request: Infer
             if request.priority < 0:
                 raise InvalidArgumentError("invalid value for 'priority', expected value >= 0.")
         elif name == "timeout":
+            # A negative timeout becomes a huge one, because Triton casts it to an unsigned number.
             request.timeout_us = _expect(name, value, kind, "int64_param") % 2**64
         elif name == EMPTY_FINAL:
             _expect(name, value, kind, "bool_param")
@@ -192,6 +203,8 @@ def _read_parameters(parameters: Mapping[str, pb.InferParameter], request: Infer
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys "
                 f"starting with 'triton_' are allowed: {EMPTY_FINAL}"
             )
+        # `double_param` works although Triton's text below does not name it; `uint64_param` does not, except for the
+        # priority.
         elif kind in ("string_param", "int64_param", "bool_param", "double_param"):
             request.parameters[name] = getattr(value, kind)
         else:
@@ -208,6 +221,7 @@ def _expect(name: str, value: pb.InferParameter, kind: str | None, *kinds: str) 
 
 def _correlation_id(value: pb.InferParameter, kind: str | None) -> int | str:
     correlation_id = _expect("sequence_id", value, kind, "int64_param", "string_param")
+    # A sequence may have a negative ID over gRPC, which is the same sequence as the large one over HTTP.
     if isinstance(correlation_id, int):
         return correlation_id % 2**64
     if len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
@@ -233,6 +247,7 @@ def _output_format(output: OutputTensor, shared_memory: SharedMemory) -> OutputF
     if classification is not None:
         if classification.WhichOneof("parameter_choice") != "int64_param":
             raise InvalidArgumentError("invalid value type for 'classification' parameter, expected int64_param")
+        # Triton refuses 0 with a text that allows it; over HTTP, 0 turns the classification off.
         if classification.int64_param <= 0:
             raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
         if region is not None:
@@ -255,6 +270,7 @@ def _region(tensor: InputTensor | OutputTensor) -> tuple[str, int, int] | None:
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor "
             f"'{tensor.name}'"
         )
+    # Cast as in C++, so that negative numbers fail the later check against the size of the region, with Triton's text.
     return name, (offset or 0) % 2**64, size % 2**64
 
 

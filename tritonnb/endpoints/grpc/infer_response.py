@@ -59,6 +59,7 @@ def response_message(
             raw.append(bytes(contents(tensor)))
         else:
             fill_region(served, tensor, output_format.region)
+            # An empty entry keeps the others in their places: clients find contents by the index of the output.
             raw.append(b"")
         outputs.append(output)
     message = pb.ModelInferResponse(
@@ -86,8 +87,11 @@ def common_response_parts(
     """
     if response.parameters or response.error is not None:
         return None
+    # The quick writer only knows what most responses have; whatever else there is, the slow one has to say it.
     if any(output.classification or output.region is not None for output in response_format.outputs.values()):
         return None
+    # Protobuf allows fields in any order and messages to be concatenated, which is why cached pieces can be put
+    # together.
     parts: list[bytes | memoryview] = [_identity(served.name, served.version)]
     if request.id:
         encoded = request.id.encode()
@@ -105,6 +109,7 @@ def _identity(model_name: str, version: int) -> bytes:
     return encoded
 
 
+# A model whose shapes vary with each response would fill this cache, hence the bound; a miss costs what protobuf costs.
 @functools.lru_cache(maxsize=4096)
 def _descriptions(outputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
     tensors = [
@@ -133,6 +138,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def _set_parameter(parameter: pb.InferParameter, value: ParameterValue) -> None:
+    # First, because a bool is an int in Python.
     if isinstance(value, bool):
         parameter.bool_param = value
     elif isinstance(value, int):

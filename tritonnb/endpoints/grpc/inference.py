@@ -85,12 +85,15 @@ class Inference:
             self._served = served
             self._read(engine.shared_memory, streaming, headers)
         except Exception as error:
+            # A refusal is a response like any other, so the stream can put it in its place in the order.
             self.submission.refuse(error, served)
             return self
+        # Triton orders responses of other models in its front end as well; decoupled models may overtake each other.
         self.ordered = not served.decoupled
         if engine.tracer.active:
             self._trace = engine.tracer.sample(served.name, metadata)
             if self._trace is not None:
+                # Our readers do not wait for a message, so both stamps of Triton's WAITREAD are the same moment.
                 now = time.monotonic_ns()
                 self._trace.stamp("GRPC_WAITREAD_START", now)
                 self._trace.stamp("GRPC_WAITREAD_END", now)
@@ -111,13 +114,14 @@ class Inference:
             self.request.parameters.update(check_forwarded(headers))
 
     def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
-        """Serialize the ``ModelInferResponse`` of a response, in parts of which none is a copy of a large tensor.
+        """Serialize the ``ModelInferResponse`` of a response, in parts; no part is a copy of a large tensor.
 
         Raises
         ------
         TritonError
             If the response is an error, or cannot be written.
         """
+        # A traced response takes the slow path, since its stamps belong between the steps that the quick one joins.
         if self._trace is None and response.error is None:
             common = common_response_parts(self._served, self.request, response, self._response_format)
             if common is not None:
@@ -135,6 +139,8 @@ class Inference:
         if self._trace is not None:
             self._trace.stamp("GRPC_SEND_START", time.monotonic_ns())
         if response.error is not None:
+            # A copy, since an exception that is raised again extends its traceback, which keeps frames and their
+            # tensors alive.
             raise response.error.fresh()
         return response_message(self._served, self.request, response, self._response_format)
 
@@ -154,6 +160,7 @@ class Inference:
     def _responded(self, response: InferResponse) -> None:
         if self.submission.refusal is not None:
             log_failed(self.message.id, self.submission.refusal)
+            # Refusals keep the order even for a decoupled model: they are known before the next request is read.
             self.ordered = True
             if self._trace is not None:
                 self._trace.finish()

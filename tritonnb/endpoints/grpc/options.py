@@ -12,6 +12,8 @@ from tritonnb.core.option_types import check_types
 if TYPE_CHECKING:
     import grpc
 
+# Triton chooses among the client's algorithms by level. Here three levels have one effect: gzip, which every client
+# supports.
 COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 LARGEST_MESSAGE = 2**31 - 1
 #: The limit of a message that was compressed: a thousandth of it is enough to make one.
@@ -68,6 +70,8 @@ class GrpcOptions:
     server_key: str = ""
     root_cert: str = ""
     infer_response_compression_level: str = "none"
+    # Triton's defaults, from here to `http2_max_ping_strikes`; they are gRPC's as well, so leaving them alone changes
+    # nothing.
     keepalive_time: int = 7_200_000
     keepalive_timeout: int = 20_000
     keepalive_permit_without_calls: bool = False
@@ -98,6 +102,7 @@ class GrpcOptions:
             ("grpc.http2.min_ping_interval_without_data_ms", self.http2_min_recv_ping_interval_without_data),
             ("grpc.http2.max_ping_strikes", self.http2_max_ping_strikes),
         ]
+        # 0 is our word for "no limit"; to gRPC, an age of 0 ms would close each connection at once.
         if self.max_connection_age:
             arguments.append(("grpc.max_connection_age_ms", self.max_connection_age))
         if self.max_connection_age_grace:
@@ -112,6 +117,7 @@ class GrpcOptions:
         InvalidArgumentError
             If a file cannot be read.
         """
+        # Mutual TLS implies TLS: on Triton, `--grpc-use-ssl-mutual` preempts the other flag.
         if not (self.use_ssl or self.use_ssl_mutual):
             return None
         import grpc  # only a server with TLS needs it here
@@ -136,4 +142,6 @@ class GrpcOptions:
     def grpcio_options(self) -> list[str]:
         """The options that are set and that only grpcio's transport supports."""
         options = [option for option in fields(self) if option.name.startswith(_NEEDS_GRPCIO)]
+        # An option that is set to its default needs nothing, so scripts that spell out Triton's defaults keep the fast
+        # transport.
         return [option.name for option in options if getattr(self, option.name) != option.default]

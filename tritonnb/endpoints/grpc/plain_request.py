@@ -85,9 +85,12 @@ def read_plain(message: bytes | bytearray | memoryview) -> PlainRequest | None:
     """Read a message; None if it is not plain."""
     try:
         plain = _read(message)
+    # A truncated message runs into IndexError, and is then refused by protobuf with its own text. A check at each byte
+    # would cost every valid message.
     except (NotPlainError, IndexError, UnicodeDecodeError):
         return None
     names = [name for name, _, _ in plain.inputs]
+    # Two inputs of one name have their own error, which only the strict reader knows.
     is_unambiguous = len(set(names)) == len(names) and len(set(plain.outputs)) == len(plain.outputs)
     return plain if is_unambiguous and len(plain.contents) == len(names) else None
 
@@ -95,10 +98,13 @@ def read_plain(message: bytes | bytearray | memoryview) -> PlainRequest | None:
 def _read(message: bytes | bytearray | memoryview) -> PlainRequest:
     plain = PlainRequest(message)
     size = len(message)
+    # Indexing `bytes` is several operations less in compiled code than indexing a memoryview, and the head is small.
     head = bytes(message[:_LONGEST_HEAD])
     at = last_tag = 0
     while at < size:
         tag = head[at]
+        # Protobuf writes fields by number and `raw_input_contents` has the largest, so everything after the first entry
+        # is contents.
         if tag == _RAW:
             _read_contents(message, at, plain)
             return plain
@@ -110,6 +116,8 @@ def _read(message: bytes | bytearray | memoryview) -> PlainRequest:
             plain.inputs.append(_input(head[start:at]))
         elif tag == _OUTPUTS:
             plain.outputs.append(_output(head[start:at]))
+        # Repeated fields are handled above. Of another field that occurs twice, protobuf takes the last value, which is
+        # not imitated here.
         elif tag <= last_tag:
             raise NotPlainError  # a field that occurs twice, or an unusual order
         elif tag == _MODEL_NAME:
@@ -132,6 +140,7 @@ def _read_contents(message: bytes | bytearray | memoryview, at: int, plain: Plai
         if prefix[0] != _RAW:
             raise NotPlainError
         length, offset = _varint(prefix, 1, _LENGTH_BITS)
+        # Only offsets: a tensor of 100 MB is never copied out of its message.
         plain.contents.append((at + offset, length))
         at += offset + length
     if at != size:
@@ -142,6 +151,7 @@ def _input(field: bytes) -> tuple[str, DataType, tuple[int, ...]]:
     name, at = _string(field, _INPUT_NAME, 0)
     datatype_name, at = _string(field, _INPUT_DATATYPE, at)
     datatype = BY_NAME.get(datatype_name)
+    # A scalar has no shape field at all, an unpacked shape another tag; both are rare and left to protobuf.
     if datatype is None or field[at] != _INPUT_SHAPE:
         raise NotPlainError
     length, at = _varint(field, at + 1, _LENGTH_BITS)
@@ -152,6 +162,8 @@ def _input(field: bytes) -> tuple[str, DataType, tuple[int, ...]]:
         dim, at = _varint(field, at, _DIM_BITS)
         dims.append(dim)
     shape = tuple(dims)
+    # A limit that holds for every datatype; what is near it is refused anyway, with a text that depends on the
+    # datatype.
     if math.prod([max(1, dim) for dim in shape]) > _MAX_ELEMENTS:
         raise NotPlainError
     return name, datatype, shape
@@ -176,6 +188,7 @@ def _string(data: bytes, tag: int, at: int) -> tuple[str, int]:
 
 def _varint(data: bytes, at: int, bits: int) -> tuple[int, int]:
     """Read a number; return it and its end."""
+    # Nearly every length and dimension fits into seven bits.
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1

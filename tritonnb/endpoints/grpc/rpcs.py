@@ -35,6 +35,7 @@ _EFFECTS: Mapping[str, Mapping[str, Effect]] = {
     "model-config": {"ModelConfig": _READ},
     "model-repository": {"RepositoryIndex": _MERGE, "RepositoryModelLoad": _CHANGE, "RepositoryModelUnload": _CHANGE},
     "statistics": {"ModelStatistics": _MERGE},
+    # Reading and changing settings is one RPC on Triton, so the table has to assume the change.
     "trace": {"TraceSetting": _CHANGE},
     "logging": {"LogSettings": _CHANGE},
 }
@@ -128,5 +129,7 @@ class Restrictions:
             If it is refused; with Triton's text.
         """
         required = self._required.get(rpc)
+        # UNAVAILABLE is Triton's choice; PERMISSION_DENIED would be gRPC's. The value is a gate and not a secret: the
+        # comparison is not constant in time, as on Triton.
         if required is not None and metadata.get(required[0]) != required[1]:
             raise TritonError(f"This protocol is restricted, expecting header '{required[0]}'", Status.UNAVAILABLE)

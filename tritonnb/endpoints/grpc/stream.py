@@ -1,8 +1,8 @@
 """``ModelStreamInfer``: any number of requests and responses on one stream.
 
-Responses of models that are not decoupled are sent in the order of the requests; those of decoupled models are sent as
-they arrive. An error concerns its request only, unless the client has set the metadata ``triton_grpc_error``: then it
-ends the stream.
+Responses of models that are not decoupled are sent in the order of the requests; responses of decoupled models are
+sent as they arrive. An error concerns its request only, unless the client has set the metadata
+``triton_grpc_error``: then it ends the stream.
 
 Requests are begun in turns, and while there is room for them. A stream whose responses are not read ends with an error.
 """
@@ -59,6 +59,8 @@ class InferStream:
         self._unread = UnreadResponses("ModelStreamInfer")
         self._is_over = False  # too many responses are unread
         self._has_room = asyncio.Event()
+        # Without a limit, although the client may not read: a model must never wait for a client. `UnreadResponses`
+        # bounds it instead.
         self._outgoing: asyncio.Queue[_Message | None] = asyncio.Queue()
         # The requests whose responses keep their order, by number; the value is the message, None until it arrives.
         self._in_order: OrderedDict[int, _Message | None] = OrderedDict()
@@ -75,6 +77,7 @@ class InferStream:
         TritonError
             The error that ends the stream.
         """
+        # A task for the requests: a client may wait for a response before it sends the next request.
         reading = asyncio.get_running_loop().create_task(self._read())
         try:
             while (message := await self._outgoing.get()) is not None:
@@ -103,6 +106,8 @@ class InferStream:
                 if self._pending >= _MAX_PENDING:
                     self._has_room.clear()
                     await self._has_room.wait()
+                # Without this pause, a client that had sent 267,000 requests and read nothing took 1 GB, and another
+                # client waited 61 s.
                 if time.monotonic() > end:
                     await self._turns.take()
                     end = time.monotonic() + TURN
@@ -112,6 +117,7 @@ class InferStream:
 
     @property
     def _pending(self) -> int:
+        # The larger of the two and not their sum, because most requests are in both.
         return max(len(self._unanswered), len(self._in_order)) + self._outgoing.qsize()
 
     def _update_room(self) -> None:
@@ -126,6 +132,7 @@ class InferStream:
             self._outgoing.put_nowait(message)
             return
         self._is_over = True
+        # What the client did not read is dropped, so that its memory is free now and not when the client notices.
         while not self._outgoing.empty():
             self._outgoing.get_nowait()
         self._outgoing.put_nowait(self._unread.error())
@@ -140,6 +147,7 @@ class InferStream:
             self._on_response(number, inference, response)
 
         inference = self._submit(request, on_response)
+        # A refusal arrives during `_submit`: adding the request now would leave it unanswered forever.
         if not inference.submission.done:
             self._unanswered.add(inference)
         if not inference.ordered:
@@ -147,9 +155,11 @@ class InferStream:
 
     def _on_response(self, number: int, inference: Inference, response: InferResponse) -> None:
         message = self._message(inference, response)
+        # Removed and added again, since a decoupled model may send any number of responses before the final one.
         self._unanswered.discard(inference)
         if not response.final:
             self._unanswered.add(inference)
+        # A model that is not decoupled has exactly one response, so its place in the order is known when it is asked.
         if inference.ordered:
             self._send_in_order(number, message)
         else:
@@ -165,8 +175,12 @@ class InferStream:
         refusal = inference.submission.refusal
         if refusal is not None:
             message = pb.ModelStreamInferResponse(error_message=refusal.message)
+            # Only the ID, without the names of the model and without parameters: so Triton reports an error that it
+            # finds before the execution.
             message.infer_response.id = request.id
             return message
+        # A decoupled model that ends with a bare final flag sends nothing more by default, as on Triton; the request
+        # parameter asks for the message.
         if response.empty:
             if not inference.wants_empty_final:
                 return None
@@ -181,17 +195,21 @@ class InferStream:
                     return error
                 message = pb.ModelStreamInferResponse(error_message=error.message)
                 _identify(message.infer_response, request)
+        # Every message of a stream has the parameter, also from models that are not decoupled; unary responses never
+        # have it.
         message.infer_response.parameters[_FINAL].bool_param = response.final
         return message
 
     def _send_in_order(self, number: int, message: _Message | None) -> None:
         self._in_order[number] = message
+        # None is a request whose response has not come: everything behind it waits.
         while next(iter(self._in_order.values()), None) is not None:
             self._put(self._in_order.popitem(last=False)[1])
         self._end_if_done()
 
     def _end_if_done(self) -> None:
         self._update_room()
+        # Both sets, because a response may wait for its turn although its request is complete.
         if self._unanswered or self._in_order:
             return
         if self._all_read:

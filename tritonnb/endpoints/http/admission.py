@@ -1,9 +1,9 @@
 """The admission of requests to an HTTP endpoint: the checks of hosts, origins and restricted APIs.
 
-A browser sends the host name of the URL in ``Host`` and that of the page in ``Origin``. Both must be names of this
-machine; otherwise a web page could reach a notebook's server across origins or by DNS rebinding. The requests of an API
-that ``--http-restricted-api`` restricts must have a certain header, which is checked before the method, as in Triton's
-*Limit Endpoint Access*.
+A browser sends the host name of the URL in ``Host`` and the host name of the page in ``Origin``. Both must be names of
+this machine; otherwise a web page could reach a notebook's server across origins or by DNS rebinding. The requests of
+an API that ``--http-restricted-api`` restricts must have a certain header, which is checked before the method, as in
+Triton's *Limit Endpoint Access*.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Admission:
         bound = host or ""
         self._accepts_foreign = host is None or options.allow_foreign
         self._names = {*_LOCAL, bound.lower(), *(name.lower() for name in options.allowed_hosts)}
+        # A server that other machines reach may not know all its addresses (containers, NAT), and DNS rebinding needs a
+        # name.
         self._numeric = bound not in _LOCAL
         if bound in _ANY:
             self._names.add(socket.gethostname().lower())
@@ -85,15 +87,19 @@ class Admission:
         required = None if route is None else self._required.get(route[0].api)
         if required is None or header(required[0]) == required[1]:
             return None
+        # Triton's text, which names the header but not its value.
         return f"This API is restricted, expecting header '{required[0]}'", TEXT
 
     def _foreign(self, host: str | None, origin: str | None) -> str | None:
         """Return the reason if a host or an origin is not this machine."""
+        # A request without Host passes: browsers always send it, and the check is about browsers.
         if host is not None and not self._accepted.get(host):
+            # `urlsplit` accepts a user name or a path in a host: `evil@localhost` would be a name of ours.
             if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
                 return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
             if self._accepted.admits(host):
                 self._accepted.store(host, True)
+        # The port is not compared: a notebook's page is on another port than its server, and has to reach it.
         if origin is not None and not self._is_ours(_hostname(origin)):
             return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
         return None

@@ -74,7 +74,7 @@ class HttpEndpoint(Endpoint):
     host : str
     options : HttpOptions
     openai : OpenAiOptions, optional
-        Serve OpenAI's API, too, under ``/v1``.
+        Also serve OpenAI's API, under ``/v1``.
     """
 
     def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
@@ -97,6 +97,7 @@ class HttpEndpoint(Endpoint):
     @property
     def url(self) -> str:
         """The URL of the endpoint for programs on this machine."""
+        # Programs on this machine cannot connect to "every address", at least not on every system.
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -107,6 +108,8 @@ class HttpEndpoint(Endpoint):
     def _make_application(self, engine: Engine, max_input_size: int, openai: OpenAiOptions | None) -> web.Application:
         """Make the application for everything except inference."""
         arguments = {"engine": engine, "max_input_size": max_input_size}
+        # Tornado tries the rules in order, so that `/v2/models/stats` is the statistics and not a model of this name,
+        # as on Triton.
         v2 = [routing.Rule(RouteMatcher(route), _HANDLERS[route.name], arguments) for route in V2_ROUTES]
         others = [] if openai is None else rules(engine, max_input_size, self.admission, openai)
         return web.Application(

@@ -59,11 +59,13 @@ def read_request(
     TritonError
         If the request is invalid; with Triton's text.
     """
+    # A length of 0 means a raw binary request and not an empty one, in the words of Triton's extension.
     if not length:
         return _read_raw(spec, version, body, max_input_size), ResponseFormat(binary=True)
     raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
     request = InferRequest(spec.name, {}, model_version=version)
     response_format = ResponseFormat()
+    # A body beyond the limit goes to the strict reader, which has the error.
     header = _decode_plain(raw) if len(raw) <= max_input_size else None
     if header is not None:
         if header.id is not UNSET:
@@ -96,6 +98,7 @@ def _decode_plain(raw: bytes) -> Any:
 
     Without escapes, a document has two quotes for each of its strings. If it has more, an object names a member twice.
     """
+    # Escapes could spell a quote, which would defeat the count below.
     if not raw.isascii() or b"\\" in raw:
         return None
     try:
@@ -125,6 +128,8 @@ def _decode_plain(raw: bytes) -> Any:
         parameters = {} if output.parameters is UNSET else output.parameters
         if "shared_memory_region" in parameters and ("classification" in parameters or "binary_data" in parameters):
             return None
+    # msgspec keeps the last of two members of one name and RapidJSON the first, so this count is what makes the typed
+    # decoder safe.
     if 2 * strings != raw.count(b'"') or (has_doubles and not json_reader.is_ordinary(raw)):
         return None
     return header
@@ -153,6 +158,7 @@ def _read_inputs(
         check_overflow(name, datatype, shape)
         if "binary_data_size" in parameters:
             size = parameters["binary_data_size"]
+            # The plain decoder has checked the type; this is for the strict reader, without a second function.
             if type(size) is not int or not 0 <= size <= _MAX_INT64:
                 size = json_fields.read_field("binary_data_size", json_fields.unsigned, size)
             if offset + size > len(body):
@@ -161,6 +167,7 @@ def _read_inputs(
                     f"unexpected size for input '{name}', expecting {missing} additional bytes for model "
                     f"'{request.model_name}'"
                 )
+            # Binary contents follow each other in the order of the inputs: the protocol has no offsets.
             inputs[name] = binary_tensor(name, datatype, shape, body, offset, size)
             offset += size
         elif entry.data is not UNSET:
@@ -168,6 +175,7 @@ def _read_inputs(
         else:
             part = _region(parameters, shared_memory).read()
             inputs[name] = binary_tensor(name, datatype, shape, part, 0, len(part))
+    # After all inputs, because Triton takes the inputs one by one and then looks at what is left.
     if offset != len(body):
         raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
@@ -192,6 +200,7 @@ def _read_raw(spec: ModelSpec, version: int, body: bytes | bytearray | memoryvie
             raise InvalidArgumentError(
                 f"{request.id_prefix}For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
             )
+        # A raw string has no length in front of it, unlike each string of a tensor.
         body = b"".join((len(body).to_bytes(4, "little"), body))
     elif tensor.dims.count(-1) > 1:
         raise InvalidArgumentError(
@@ -272,6 +281,7 @@ def _read_parameters(parameters: object, request: InferRequest, response_format:
         elif name == "binary_data_output":
             response_format.binary = json_fields.read_field(name, json_fields.boolean, value)
         else:
+            # The prefix belongs to Triton's own parameters, of which none is valid over HTTP.
             if name.startswith("triton_"):
                 raise InvalidArgumentError(
                     "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
@@ -297,6 +307,7 @@ def custom_parameter(name: str, value: object) -> ParameterValue:
         If the value is not a string, an integer, a boolean, or a number.
     """
     if type(value) is int:
+        # RapidJSON reads an integer beyond 64 bits as a double.
         return value if -(2**63) <= value < 2**63 else float(value)
     if isinstance(value, (str, bool, float)):
         return value
@@ -318,6 +329,7 @@ def _read_outputs(
         response_format.outputs[name] = output
     if response_format.outputs:
         request.requested_outputs = tuple(response_format.outputs)
+        # `binary_data_output` only covers outputs that are not listed, so a list of outputs turns it off.
         response_format.binary = False
 
 

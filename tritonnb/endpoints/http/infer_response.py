@@ -45,6 +45,7 @@ def write_response(
             tensor = classified(served, tensor, output_format.classification)
         if output_format.region is not None:
             fill_region(served, tensor, output_format.region)
+            # Neither data nor a size: the client knows where it asked for the output.
             outputs.append(_describe(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
             continue
         outputs.append(_write_output(tensor, output_format.binary, tail))
@@ -52,6 +53,7 @@ def write_response(
     head += (_identity(served.name, served.version), b'"outputs":[', b",".join(outputs), b"]}")
     if response.parameters:
         head.insert(-3, b'"parameters":' + _write_parameters(response.parameters) + b",")
+    # If all binary outputs are empty, the response is plain JSON without a length header, surprisingly also on Triton.
     length = sum(map(len, head)) if any(map(len, tail)) else 0
     return head + tail, length
 
@@ -70,6 +72,7 @@ def _only_bytes(served: ResponseModel, request_id: str, outputs: list[Tensor]) -
         size += length
         body.append(content)
         descriptions.append((tensor.name, tensor.datatype, tensor.array.shape, length))
+    # The ID is left out of the cached part, since it differs with each request.
     head = body[0] = _beginning(request_id) + _members_of_bytes(served.name, served.version, tuple(descriptions))
     return body, len(head) if size else 0
 

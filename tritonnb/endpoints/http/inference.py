@@ -131,7 +131,7 @@ class Inference:
         Parameters
         ----------
         chunks : list of bytes or memoryview
-            The body; a large one is a single writeable `memoryview`.
+            The body; a large body is a single writeable `memoryview`.
         decompress : callable, optional
             Called with the body, its encoding and the limit.
         """
@@ -139,6 +139,8 @@ class Inference:
         head = self._head
         served: InferenceModel | None = None
         try:
+            # The order of Triton's checks: model, decoupled, encoding, length, JSON. A request that is wrong twice gets
+            # the first error.
             served = services.models.get(head.model, -1 if head.version is None else version_number(head.version))
             self._served = served
             if served.decoupled:
@@ -159,6 +161,8 @@ class Inference:
                         "HttpOptions.max_body_size is the limit"
                     )
             length = header_length(head.json_length, body)
+            # Up to here Triton labels its errors text/plain, although they are JSON; what the reader finds is labelled
+            # application/json.
             self._content_type = JSON
             request, self._response_format = services.reader.read(served, body, length)
             if head.forwarded_headers:
@@ -166,6 +170,7 @@ class Inference:
         except Exception as error:
             self._submission.refuse(error, served)
             return
+        # Before `submit`, which may respond at once: a callback set later would stay on a finished exchange.
         self._exchange.set_close_callback(self._submission.cancel)
         self._submission.submit(served, request, self._trace)
 
@@ -175,6 +180,7 @@ class Inference:
             content_type = TEXT
             if self._submission.refusal is not None:
                 log_failed("" if request is None else request.id, error)
+                # One validation error is found so late in Triton that it has the label of a failed execution.
                 content_type = TEXT if isinstance(error, IncompleteStringError) else self._content_type
             self._fail(error, content_type)
             return
@@ -189,6 +195,7 @@ class Inference:
             return
         length = sum(map(len, body))
         response_head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
+        # One buffer for a small response, and no copy of a large one.
         if length < LARGE_BODY:
             self._send(b"".join((response_head, *body)))
         else:
@@ -199,9 +206,11 @@ class Inference:
         if json_length:
             headers += (f"Inference-Header-Content-Length: {json_length}",)
         content_type = "application/octet-stream" if json_length else JSON
+        # Only successful inferences are compressed, as on Triton: errors, metadata and generate never are.
         self._send(response_bytes(200, content_type, compress(b"".join(body), encoding), headers))
 
     def _fail(self, error: TritonError, content_type: str) -> None:
+        # Triton adds the header to this error alone, so that a client learns what it may send.
         headers = ("Accept-Encoding: gzip, deflate",) if error.message == "Unsupported compression type" else ()
         self._send(response_bytes(error.status.http, content_type, error_body(client_text(error)), headers))
 
@@ -320,6 +329,7 @@ class HttpRequestHandler:
             chunks, self._chunks = self._chunks, []
             inference = Inference(self._services, self._inference_head, self._exchange, self._received_ns)
             encoding = self._inference_head.content_encoding
+            # Up to a megabyte, decompression takes a few milliseconds, for which other requests can wait.
             if encoding in ("gzip", "deflate") and is_long(body := b"".join(chunks)):
                 self._submit_decompressed(inference, body, encoding)
             else:

@@ -25,6 +25,7 @@ def string(value: object) -> str:
 
 def boolean(value: object) -> bool:
     """Return a boolean."""
+    # Exact types throughout: to Python, `True` is an int, and to RapidJSON it is not.
     if type(value) is not bool:
         raise InternalError("attempt to access JSON non-boolean as boolean")
     return value

@@ -170,7 +170,7 @@ def _parameters(path: str) -> list[Json]:
 
 
 def _operations(route: Route, handler: type[web.RequestHandler]) -> Json:
-    """Return the methods of a handler, and those with a body that is described."""
+    """Return the methods of a handler, and the methods with a body that is described."""
     own = {method: getattr(handler, method) for method in ("get", "post")}
     return {
         method: _operation(route.name, method, (inspect.getdoc(function) or _INFER).partition("\n")[0].rstrip("."))

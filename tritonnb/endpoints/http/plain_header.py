@@ -12,10 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+# msgspec checks the bounds while it decodes; a dimension beyond them is not plain, and the strict reader has the error.
 _Dim = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Parameter = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | str | bool
 
 
+# `gc=False`: these objects live for one request and refer to nothing that could refer back, so the collector need not
+# visit them.
 class PlainInput(Struct, forbid_unknown_fields=True, gc=False):
     """An input; its contents are in ``data``, or where a parameter says."""
 
@@ -42,6 +45,7 @@ class PlainHeader(Struct, forbid_unknown_fields=True, gc=False):
     outputs: list[PlainOutput] | UnsetType = UNSET
 
 
+# A bound method of one decoder, which is prepared once; `msgspec.json.decode` would look the type up each time.
 decode = msgspec.json.Decoder(PlainHeader).decode
 #: What `decode` raises if a request is not plain.
 NOT_PLAIN = (msgspec.MsgspecError, ValueError, RecursionError)

@@ -34,10 +34,11 @@ def header_length(value: str | None, body: bytes | bytearray | memoryview) -> in
     Raises
     ------
     InvalidArgumentError
-        If it is not a number, or the length is negative or exceeds that of the body.
+        If it is not a number, or the length is negative or exceeds the length of the body.
     """
     if value is None:
         return len(body)
+    # The common case first. Leading digits count, as for C's `strtol`, so `12.5` is 12.
     length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value)
     if length is None:
         raise InvalidArgumentError(f"Unable to parse Inference-Header-Content-Length, got: {value}")
@@ -139,6 +140,8 @@ class RequestReader:
     ) -> tuple[InferRequest, ResponseFormat] | None:
         """Return the request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
         template = self._templates.get((served.name, served.version, bytes(body[:length])))
+        # By identity: a model that is loaded again has a new spec, even if its configuration is equal, and its checks
+        # must run again.
         if template is None or template.spec is not served.spec or len(body) != template.length:
             return None
         return template.fill(body), template.response_format

@@ -22,10 +22,12 @@ def routed_path(target: str) -> str:
 
     A path that is not UTF-8 has no route.
     """
+    # Triton ignores the query, and does not decode percent escapes: `add%73ub` is another name than `addsub`.
     path = target.partition("?")[0]
     if path.isascii():
         return path
     try:
+        # The parser hands over bytes as Latin-1; clients write names in UTF-8.
         return path.encode("latin-1").decode()
     except UnicodeDecodeError:
         return ""
@@ -69,6 +71,7 @@ class Route:
 
 #: Patterns of the parameters in paths.
 PARAMETERS = dict.fromkeys(("model", "repository", "region"), "[^/]+")
+# A version that is not a number matches no route and is a 404 on Triton, not an error about versions.
 PARAMETERS |= {"version": "[0-9]+", "kind": "system|cuda", "rest": ".*"}
 PARAMETERS |= {"without_v1": "chat/completions|completions|embeddings|models|models/[^/]+"}
 _MODEL = "/v2/models/{model}[/versions/{version}]"
@@ -76,7 +79,7 @@ _REPOSITORY = "/v2/repository[/{repository}]"
 _REGION = "[/region/{region}]"
 _CHANGE, _INFER, _MEMORY, _MERGE, _READ = Effect.CHANGE, Effect.INFER, Effect.MEMORY, Effect.MERGE, Effect.READ
 
-#: The routes of the v2 protocol; the first one that matches a path counts.
+#: The routes of the v2 protocol; the first route that matches a path counts.
 V2_ROUTES = tuple(
     Route(*columns)
     for columns in (

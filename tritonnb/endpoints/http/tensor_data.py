@@ -59,7 +59,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     ----------
     data : list
     datatype : DataType
-        One whose elements are JSON booleans or numbers.
+        Its elements are JSON booleans or numbers.
     count : int
         The number of elements of the shape.
 
@@ -69,6 +69,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         If an element has another type, or the number of elements is not ``count``.
     """
     elements = _flattened(data, _UNABLE_TO_PARSE)
+    # Triton reads until the shape is full and never sees the type of what comes after.
     form, checked = _FORMS[datatype.json], elements[:count]
     if not set(map(type, checked)) <= form.types or (form.bounds is not None and not _within(checked, *form.bounds)):
         raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{form.expected} as {form.accessed_as}")
@@ -76,6 +77,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
+    # 1e39 as FP32 becomes infinity without a complaint, as on Triton, and integers wrap around.
     with np.errstate(over="ignore"):
         return datatype.from_values(np.array(elements, form.dtype))
 
@@ -110,6 +112,7 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
         )
     if form == "boolean":
+        # As bytes, because any byte but 0 is true: a model may leave a 2 in a boolean tensor.
         return b",".join([b"true" if element else b"false" for element in array.ravel().view(np.uint8).tolist()])
     if form == "number":
         values = datatype.to_values(array).ravel().tolist()
@@ -132,6 +135,8 @@ def write_float(value: float) -> str:
     >>> [write_float(value) for value in (1e16, 1e-5, 1e21, 1e-7, 0.1, float("nan"))]
     ['10000000000000000.0', '0.00001', '1e21', '1e-7', '0.1', 'NaN']
     """
+    # `repr` has the shortest digits that read back, as RapidJSON; only its notation of exponents differs (`1e+21`, and
+    # from 1e16 on).
     text = repr(value)
     if "e" not in text:
         return text if text[-1] not in "nf" else _NOT_FINITE[text]
@@ -157,6 +162,8 @@ def _flattened(data: list[Any], prefix: str) -> list[Any]:
     """Return the elements of a list, nested in any way; ``prefix`` begins the error text."""
     depth = 1
     types = set(map(type, data))
+    # Level by level in C for regular nesting, which is what clients send; the recursive reader below is ten lines for
+    # the rest.
     while types == {list}:
         data = list(chain.from_iterable(data))
         depth += 1
@@ -175,7 +182,7 @@ def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
 
 
 def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
-    """Check the depth of the elements of an array; that of the elements of ``data`` is 1."""
+    """Check the depth of the elements of an array; the elements of ``data`` have depth 1."""
     if elements and depth >= _MAX_NESTING:
         raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
 
@@ -219,6 +226,7 @@ def tensor_from_json(
         )
     if is_string:
         return UndecodedTensor(name, datatype, shape, strings)
+    # So late, because Triton looks at the datatype only when it converts elements.
     if datatype is INVALID:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
     if not datatype.json:

@@ -25,7 +25,7 @@ class MetricsEndpoint(Endpoint):
     host : str
     options : MetricsOptions
     http : HttpOptions
-        For limits and allowed callers, which are those of the HTTP endpoint.
+        For limits and allowed callers; the HTTP endpoint has the same.
     """
 
     def __init__(self, engine: Engine, *, host: str, options: MetricsOptions, http: HttpOptions) -> None:
@@ -35,15 +35,18 @@ class MetricsEndpoint(Endpoint):
             default_handler_args={
                 "engine": engine,
                 "families": self.families,
+                # Hosts and origins are checked here as well: a web page could read the names of models from the
+                # metrics.
                 "admission": Admission(http, host, routes=()),
             },
+            # Scrapes come every few seconds and would fill a debug log.
             log_function=lambda handler: None,
         )
         max_body_size = min(_MAX_BODY, http.max_body_size)
         super().__init__(host, HttpServer(start_in(application), max_body_size=max_body_size))
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
+        """Accept no more requests, and wait up to ``drain`` seconds for requests in progress."""
         self.families.close()
         await super().stop(drain)
 
@@ -72,5 +75,6 @@ class _Metrics(Handler):
 
     def get(self) -> None:
         self.set_header("Content-Type", CONTENT_TYPE)
+        # Any other path is an empty 200, surprisingly, and so it is on Triton.
         if self.request.path.rstrip("/") == "/metrics":
             self.finish(write_metrics(self._families.collect()))

@@ -19,6 +19,7 @@ def write_metrics(metrics: Iterable[Metric]) -> bytes:
     """Write the families that have samples, each with its help and type."""
     lines: list[str] = []
     for metric in _merged(metrics):
+        # A family without samples has no lines at all on Triton.
         if not metric.samples:
             continue
         documentation = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
@@ -31,7 +32,7 @@ def _merged(metrics: Iterable[Metric]) -> Iterable[Metric]:
     """Yield one family of each name: models may add metrics to a family of the server, and even to its series.
 
     Values of the same labels are added, as on Triton; readers refuse a series that is there twice. A family of a model
-    that has another kind than the one of the server is left out.
+    that has another kind than the server's family is left out.
     """
     families: dict[str, Metric] = {}
     for metric in metrics:
@@ -57,7 +58,7 @@ def _sample(sample: Sample) -> str:
 
 
 def _sort_key(label: tuple[str, str]) -> tuple[bool, str]:
-    """Sort labels by name, as on Triton; those that distinguish the samples of one metric come last."""
+    """Sort labels by name, as on Triton; labels that distinguish the samples of one metric come last."""
     return label[0] in ("le", "quantile"), label[0]
 
 
@@ -71,4 +72,5 @@ def number_text(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
+    # Prometheus reads either; without the point, the text equals Triton's for counters.
     return str(int(value)) if value == int(value) else repr(value)

@@ -105,7 +105,7 @@ class MetricsOptions:
     cpu, gpu : bool
         ``--allow-cpu-metrics``, ``--allow-gpu-metrics``.
     counter_latencies, summary_latencies, histogram_latencies : bool
-        ``--metrics-config <name>=<value>``. Without the first, the counters of requests and executions stay 0, too.
+        ``--metrics-config <name>=<value>``. Without the first, the counters of requests and executions also stay 0.
     quantiles : tuple of float
         ``--metrics-config summary_quantiles=<quantile>:<error>,...``; the quantiles are exact, the errors are ignored.
 
@@ -140,6 +140,8 @@ class Families(Collector):
         self._gpus = Gpus() if options.gpu else None
         self._latencies = Latencies(self._histogram_settings)
         if options.summary_latencies or options.histogram_latencies:
+            # Only then: without summaries and histograms, metrics cost the requests nothing, since counters are read
+            # from the statistics.
             engine.stream.attach(self._latencies.fold)
 
     def close(self) -> None:
@@ -184,6 +186,7 @@ class Families(Collector):
         # A name that is no label would make the metrics of all models unreadable.
         tags = {f"_{name}": value for name, value in sorted(served.config.metric_tags.items())}
         labels.update({name: value for name, value in tags.items() if LABEL_NAME.fullmatch(name)})
+        # A model on several GPUs has one label: its counters are not divided by GPU.
         devices = {instance.spec.device_id for instance in served.instances if instance.spec.kind == "KIND_GPU"}
         uuids = self._gpus.uuids if self._gpus is not None else []
         if devices and min(devices) < len(uuids):
@@ -199,7 +202,7 @@ class Families(Collector):
     def _summaries(self, models: _Models) -> Iterator[Metric]:
         cached = [(served, labels) for served, labels in models if served.uses_cache]
         for name, documentation in _SUMMARIES.items():
-            # Triton does not measure the whole request where some of them come from the cache.
+            # Triton does not measure whole requests of a model if some of its responses come from the cache.
             measured = [entry for entry in models if not entry[0].uses_cache] if name == "request" else models
             yield self._summary(f"nv_inference_{name}_summary_us", documentation, name, measured)
         for name, documentation in _CACHE_SUMMARIES.items():
@@ -321,6 +324,8 @@ def _histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
 
 def _latency_histograms(models: _Models, latencies: Latencies) -> Iterator[Metric]:
     """Yield the families that ``--metrics-config histogram_latencies=true`` enables."""
+    # Only decoupled models have observations in it: for others the first response is the last, and another family has
+    # it.
     first = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
     durations = {
         name: Metric(_duration_family(name), f"Histogram of {text}", "histogram") for name, text in _MEASURED.items()
@@ -345,6 +350,7 @@ def _batch_families(models: _Models) -> Iterator[Metric]:
             continue
         for rule, count in sorted(served.statistics.sent_by_rule.items()):
             batches.add_sample(batches.name, {**labels, "rule": rule}, count)
+        # Computed at the scrape from the statistics, which have the number of batches of each size anyway.
         executed = Histogram(_size_bounds(served.spec.max_batch_size))
         for size, compute in served.statistics.batches.items():
             executed.observe(size, compute.infer.count)
@@ -370,10 +376,11 @@ def _add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tup
     metric : prometheus_client.Metric
     labels : dict of str to str
     buckets : sequence of (float, int)
-        The upper bounds, of which the last is infinite, and the number of observations up to each.
+        The upper bounds, the last of them infinite, and the number of observations up to each.
     total : float
         The sum of the observations.
     """
+    # The last bucket is infinite, so its count is the total, as Prometheus demands.
     metric.add_sample(f"{metric.name}_count", labels, buckets[-1][1])
     metric.add_sample(f"{metric.name}_sum", labels, total)
     for bound, count in buckets:

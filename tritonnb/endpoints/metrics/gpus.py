@@ -23,6 +23,7 @@ class Gpus:
             return
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            # Some GPUs do not report energy; their counter is then absent, and its start does not matter.
             self._devices.append((pynvml.nvmlDeviceGetUUID(handle), handle, _query(_energy, handle) or 0.0))
 
     @property
@@ -31,7 +32,7 @@ class Gpus:
         return [uuid for uuid, _, _ in self._devices]
 
     def read(self) -> dict[str, dict[str, float]]:
-        """Return the current values of each GPU by its UUID; those that its driver does not report are left out.
+        """Return the current values of each GPU by its UUID; values that its driver does not report are left out.
 
         The values have the metric names as keys: utilization in [0, 1], memory in bytes, power in watts, energy in
         joules since the server started.
@@ -41,6 +42,7 @@ class Gpus:
 
 def _read_gpu(handle: object, energy_at_start: float) -> dict[str, float]:
     energy = _query(_energy, handle)
+    # Each value is asked for alone, because a GPU may support some of these queries only.
     values = {
         "nv_gpu_utilization": _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
         "nv_gpu_memory_total_bytes": _query(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),

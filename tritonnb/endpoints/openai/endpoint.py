@@ -1,4 +1,4 @@
-"""The OpenAI-compatible API: its routes, on the HTTP port or on a dedicated one."""
+"""The OpenAI-compatible API: its routes, on the HTTP port or on a dedicated port."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ def rules(engine: Engine, max_input_size: int, admission: Admission, options: Op
         "max_input_size": max_input_size,
         "access": handlers.AccessRules(admission, options.api_key),
         "default_max_tokens": options.default_max_tokens,
+        # OpenAI's models have a date of creation. Ours have none that clients could use, so all have the start of the
+        # server.
         "created": int(time.time()),
     }
     return [routing.Rule(RouteMatcher(route), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]
@@ -59,9 +61,10 @@ def openai_endpoint(engine: Engine, *, host: str, options: OpenAiOptions, http: 
     host : str
     options : OpenAiOptions
     http : HttpOptions
-        For limits, allowed callers and restricted APIs, which are those of the HTTP endpoint.
+        For limits, allowed callers and restricted APIs; the HTTP endpoint has the same.
     """
     routes = rules(engine, http.max_input_size, Admission(http, host), options)
     application = web.Application(routes, log_function=lambda handler: None)
+    # Requests of this API are JSON only, so that the limit for JSON is the limit for the body.
     max_body_size = min(http.max_input_size, http.max_body_size)
     return Endpoint(host, HttpServer(start_in(application), max_body_size=max_body_size))

@@ -38,12 +38,14 @@ class OpenAiError(Exception):
 
     def body(self) -> dict[str, object]:
         """Return the JSON of the response, or of an event of a stream."""
+        # Clients of the package `openai` choose their exception by the status; the type is for readers.
         kind = "invalid_request_error" if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def from_triton(error: TritonError) -> OpenAiError:
     """Return the error of a model, or of the server, in OpenAI's form."""
+    # UNKNOWN is 400 over HTTP on Triton, but a client of OpenAI would take 400 for a fault of its request.
     status = HTTPStatus.INTERNAL_SERVER_ERROR if error.status is Status.UNKNOWN else error.status.http
     return OpenAiError(client_text(error), status=status)
 

@@ -29,7 +29,7 @@ from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 #: Inputs that ask a model for additional outputs.
 _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
-#: Finish reasons of responses before the last one; the vLLM backend writes Python's None.
+#: Finish reasons of responses before the last response; the vLLM backend writes Python's None.
 _NOT_FINISHED = ("", "None", "null")
 
 
@@ -60,7 +60,7 @@ def _text_input(spec: ModelSpec) -> TensorSpec | None:
 def generation_requests(served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> list[InferRequest]:
     """Return the requests for all choices: ``n`` for each prompt.
 
-    Each choice of a prompt has its own seed, counted from that of the client.
+    Each choice of a prompt has its own seed, counted from the seed of the client.
 
     Raises
     ------
@@ -81,11 +81,14 @@ def generation_requests(served: ServedModel, asked: GenerationRequest, prompts: 
 def _generation_request(served: ServedModel, asked: GenerationRequest, prompt: str, choice: int) -> InferRequest:
     spec, sampling = served.spec, dict(asked.sampling)
     if "seed" in sampling:
+        # With one seed for all choices, a deterministic model would return the same text for each.
         sampling["seed"] += choice
     values: dict[str, object] = {
         "text_input": prompt.encode("utf-8", "surrogatepass"),  # a chat template may contain anything
         "stream": asked.stream,
         "exclude_input_in_output": not asked.echo,
+        # One string of JSON, because that is the vLLM backend's interface; Triton's front end talks to its models in
+        # the same way.
         "sampling_parameters": json.dumps(sampling).encode(),
         **dict.fromkeys(_RETURNED, True),
         "return_logprobs": asked.logprobs is not None,
@@ -118,7 +121,7 @@ def vector_output(served: ServedModel) -> str:
 
 
 def embedding_request(served: ServedModel, text: str) -> InferRequest:
-    """Return the request for the vector of one text; the model's scheduler batches those of several texts."""
+    """Return the request for the vector of one text; the model's scheduler batches the requests for several texts."""
     tensor = _text_input(served.spec)
     assert tensor is not None  # `vector_output` has checked it
     inputs = {tensor.name: _tensor(served.spec, tensor, text.encode())}
@@ -181,6 +184,7 @@ class _ChoiceReader:
         self._max_tokens = asked.sampling["max_tokens"]
         self._end = end
         self._counts_tokens = counts_tokens
+        # A model may divide a character between two responses.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pieces = 0
         self._counted: int | None = None
@@ -199,6 +203,7 @@ class _ChoiceReader:
         self._reason = self._reason if reason in _NOT_FINISHED else reason
         if self._returns_logprobs and "logprobs" in outputs:
             self._hold_logprobs(json.loads(outputs["logprobs"][0]))
+        # A response with text is the best guess of a token for a model that does not count.
         tokens = (self._counted or 0) if self._counts_tokens else self._pieces
         is_limited = tokens >= self._max_tokens
         # A model that has given its reason ends by itself, and may still send its counts.
@@ -223,6 +228,7 @@ class _ChoiceReader:
         """Keep log probabilities until the text of their token is certain."""
         for entry in entries:
             self._logprobs.append((self._text_length, entry))
+            # The chosen token is the first of its entry, as vLLM writes it.
             self._text_length += len(next(iter(entry.values()))["decoded_token"])
 
     def _add(self, text: str, reason: str | None) -> Choice:
@@ -230,6 +236,7 @@ class _ChoiceReader:
         choice.text += text
         choice.finish_reason = reason
         logprobs = []
+        # Log probabilities of text that a stop string may still remove are held back like the text.
         while self._logprobs and (self._logprobs[0][0] < len(choice.text) or (reason and not self._end.reached)):
             logprobs.append(self._logprobs.popleft()[1])
         choice.logprobs += logprobs
@@ -275,6 +282,7 @@ class Generations(PendingRequests):
             delta = reader.read(response)
             if reader.is_cut:
                 self.abandon(index)
+            # A response may add nothing, if its text is held back: an empty event would tell the client nothing.
             if delta.text or delta.finish_reason:
                 yield delta
 

@@ -73,6 +73,7 @@ def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
     Assistant:
     """
     if template is None:
+        # A guess that most base models continue sensibly; a model that was trained on chats should have a template.
         return "".join(f"{ROLES[message['role']]}: {message['content']}\n" for message in messages) + "Assistant:"
     try:
         return template.render(messages)
@@ -113,6 +114,7 @@ class AccessRules:
             raise OpenAiError(refusal[0], status=HTTPStatus.FORBIDDEN)
         scheme, _, key = (header("Authorization") or "").partition(" ")
         is_bearer = scheme.lower() == "bearer"
+        # In constant time, unlike the restricted APIs: this value is a secret.
         if self.api_key and not (is_bearer and hmac.compare_digest(key.strip().encode(), self.api_key.encode())):
             raise OpenAiError(
                 "Incorrect API key provided: expected the header 'Authorization: Bearer KEY' with the server's key",
@@ -156,7 +158,7 @@ class OpenAiHandler(InferenceHandler):
         self.finish(error_bytes(error))
 
     def log_exception(self, kind: Any, error: Any, trace: Any) -> None:
-        """Log exceptions, except those that are responses (Tornado's interface)."""
+        """Log exceptions, except exceptions that are responses (Tornado's interface)."""
         if not isinstance(error, OpenAiError):
             super().log_exception(kind, error, trace)
 
@@ -176,6 +178,7 @@ class OpenAiHandler(InferenceHandler):
     def listed(self) -> list[str]:
         """Return the names of the models that this API can use."""
         names = dict.fromkeys(model.name for model in self.engine.models())
+        # The newest version decides, since this API cannot name another.
         specs = {name: self.engine.model(name).spec for name in names}
         return [name for name, spec in specs.items() if generates(spec) or embeds(spec)]
 
@@ -215,6 +218,8 @@ class _Inference(OpenAiHandler):
     def _named_model(self) -> ServedModel | None:
         """Return the model that the body names, if the body can be read that far."""
         try:
+            # Not with the strict reader: this is only a guess for a statistic, about a body that may be wrong in any
+            # way.
             return self.engine.model(json.loads(self.request.body)["model"])
         except (ValueError, RecursionError, TypeError, KeyError, TritonError):
             return None
@@ -238,7 +243,7 @@ class _Generation(_Inference):
             self.respond_json(form.response(generations.choices))
 
     async def _stream(self, generations: Generations, form: ResponseForm, include_usage: bool) -> None:
-        """Send an event for each response; an error before the first one has its own status."""
+        """Send an event for each response; an error before the first event has its own status."""
         begun = False
         try:
             async for delta in generations.deltas():
@@ -246,6 +251,8 @@ class _Generation(_Inference):
                     begun = True
                     self.set_header("Content-Type", _EVENTS)
                     self.set_header("Cache-Control", "no-cache")
+                    # Headers and roles are sent with the first response and not before, so that an error before it can
+                    # have its own status.
                     for chunk in form.first_chunks(len(generations.choices)):
                         self._write_event(chunk)
                 self._write_event(form.chunk(delta))
@@ -253,6 +260,7 @@ class _Generation(_Inference):
         except TritonError as error:
             if not begun:
                 raise
+            # The status has been sent; OpenAI's clients raise an error that comes as an event.
             self._write_event(from_triton(error).body())
         else:
             if include_usage:
@@ -306,12 +314,13 @@ class EmbeddingsHandler(_Inference):
 
 
 class UnknownRouteHandler(OpenAiHandler):
-    """Every other path under ``/v1``, and the known ones elsewhere: the base URL of a client is often wrong."""
+    """Every other path under ``/v1``, and the known paths elsewhere: the base URL of a client is often wrong."""
 
     def prepare(self) -> None:
-        """Respond with 404 to every method; the error names the right path, if the end of this one is known."""
+        """Respond with 404 to every method; the error names the right path, if the end of this path is known."""
         super().prepare()
         method, path = self.request.method, self.request.path
+        # Most 404s of this API are a base URL with `/v1` twice or not at all.
         known = _KNOWN_END.search(path)
         hint = f": expected /v1/{known[1]}, with a base URL of the client that ends with /v1" if known else ""
         raise OpenAiError(f"Invalid URL or method ({method} {path}){hint}", status=HTTPStatus.NOT_FOUND)
@@ -324,6 +333,7 @@ def _input_tokens(text: str, outputs: Mapping[str, npt.NDArray[Any]]) -> int:
 
 
 def _embedding(asked: EmbeddingRequest, index: int, array: npt.NDArray[Any]) -> Json:
+    # FP16 and FP64 outputs as well: in Base64, OpenAI's vectors are always little-endian FP32.
     vector = np.ascontiguousarray(array, "<f4").reshape(-1)
     if asked.dimensions not in (None, len(vector)):
         raise OpenAiError(

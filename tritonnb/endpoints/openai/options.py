@@ -28,7 +28,10 @@ class OpenAiOptions:
     """
 
     allow: bool = True
+    # Not in the `repr`, which notebooks show and logs keep.
     api_key: str = field(default="", repr=False)
+    # OpenAI's default for completions. It is short for a chat, but a model that never stops must not hold a slot by
+    # default.
     default_max_tokens: int = 16
 
     def __post_init__(self) -> None:

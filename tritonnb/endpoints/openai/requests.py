@@ -87,6 +87,7 @@ def read_chat(body: bytes, default_max_tokens: int) -> GenerationRequest:
     """
     fields = Fields(body, CHAT)
     limits = ("max_completion_tokens", "max_tokens")
+    # OpenAI renamed `max_tokens` for chats; with both, neither meaning is certain.
     if all(name in fields for name in limits):
         raise OpenAiError(f"'{limits[1]}' cannot be combined with '{limits[0]}'", limits[1], code="invalid_value")
     limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in limits if name in fields), default_max_tokens)
@@ -117,6 +118,7 @@ def _common(fields: Fields) -> Json:
 
 def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> Json:
     stop = fields.strings("stop", 0, MOST_STOPS)
+    # An empty string is found at once, so that each text would be empty.
     if "" in stop:
         raise OpenAiError("Invalid 'stop': expected at least one character, got an empty string", "stop")
     values = {
@@ -150,6 +152,7 @@ def _message(message: object, where: str) -> Json:
 def _content(content: object, where: str) -> str:
     if isinstance(content, str):
         return content
+    # An assistant's message without content is valid: it had tool calls, or refused.
     parts = [] if content is None else content
     if not isinstance(parts, list):
         raise OpenAiError(f"Invalid '{where}': expected a string or an array of parts", where)

@@ -49,7 +49,7 @@ class ResponseForm(ABC):
         """Return what a chunk adds to a choice."""
 
     def _chunk(self, choice: Json) -> Json:
-        # With `stream_options.include_usage` every chunk has the field; all but the last one are null.
+        # With `stream_options.include_usage` every chunk has the field; it is null in all but the last chunk.
         return {**self._head, "choices": [choice], **({"usage": None} if self._asked.include_usage else {})}
 
 
@@ -70,6 +70,7 @@ class CompletionForm(ResponseForm):
             "finish_reason": choice.finish_reason,
         }
 
+    # A completion has one form for the whole text and for its parts; only the chat has deltas.
     _part = _complete
 
 
@@ -134,6 +135,8 @@ def _chat_logprobs(choice: Choice, most: int) -> Json:
     content = []
     for entry in choice.logprobs:
         (chosen, logprob), *_ = tokens = _tokens(entry)
+        # vLLM adds the chosen token even if it is not among the most probable ones, so that there may be one entry more
+        # than asked for.
         top = sorted(tokens, key=lambda token: -token[1])[:most]
         content.append({**_token(chosen, logprob), "top_logprobs": [_token(*token) for token in top]})
     return {"content": content, "refusal": None}

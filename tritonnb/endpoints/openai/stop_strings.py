@@ -22,7 +22,7 @@ class StopString:
         self._borders: list[int] = []
 
     def border(self, length: int) -> int:
-        """Return the length of the longest proper prefix of ``text[:length]`` that is a suffix of it, too."""
+        """Return the length of the longest proper prefix of ``text[:length]`` that is also its suffix."""
         text, borders = self.text, self._borders
         while len(borders) < length:
             end = len(borders)
@@ -61,8 +61,8 @@ class _StopSearch:
 class TextEnd:
     """The end of one text: before the first of its stop strings, wherever the borders of its pieces are.
 
-    Text that may be the beginning of a stop string is held back. If a stop string is complete while a longer one that
-    begins earlier is not, the following text decides, so that the result is the same as for the whole text.
+    Text that may be the beginning of a stop string is held back. If a stop string is complete while a longer string
+    that begins earlier is not, the following text decides, so that the result is the same as for the whole text.
 
     Parameters
     ----------
@@ -106,6 +106,7 @@ class TextEnd:
         possible = [self._length - search.matched for search in self._searches if search.start is None]
         if self._end is None:
             return self._release(min(possible, default=self._length))
+        # A longer stop string that began earlier would end the text earlier, so the decision waits for it.
         self.reached = all(start >= self._end for start in possible)
         return self._release(self._end if self.reached else min(possible))
 

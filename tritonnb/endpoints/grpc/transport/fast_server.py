@@ -43,7 +43,7 @@ _PRINTABLE = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("%"))
 _NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
 
 
-#: Bytes of messages that a stream holds, and those that a message takes in addition to its contents.
+#: Bytes of messages that a stream holds, and the bytes that a message takes in addition to its contents.
 _MAX_HELD, _MESSAGE_OVERHEAD = 1 << 24, 256
 
 
@@ -83,9 +83,10 @@ class Http2Server:
         self.slow_readers = SlowReaders(loop, self._max_unread_size)
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
+        """Accept no more requests; requests in progress have ``drain`` seconds."""
         self.stopping = True
         self._listener.close()
+        # Streams first: GOAWAY refuses new calls only, and a stream would go on as long as its client sends.
         self.rpcs.finish_streams()
         for connection in self.connections:
             connection.go_away()
@@ -94,11 +95,12 @@ class Http2Server:
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> _Call:
         """Make the call of a new stream."""
         name = RPC_NAMES.get(headers.get(":path", ""), "")
+        # An unknown path gets a call, since gRPC answers it with a status and not with a reset.
         return _KINDS.get(name, _Call)(self, connection, stream, headers, name)
 
 
 class _Call:
-    """One RPC; this class handles those with one request and one response."""
+    """One RPC; this class handles RPCs with one request and one response."""
 
     _streaming = _compresses = False
     is_full = False
@@ -128,6 +130,8 @@ class _Call:
     def headers_received(self) -> None:
         """Called when the headers have arrived."""
         headers = self._headers
+        # The gRPC specification wants 415 for another content type, so that a browser or a probe sees an HTTP error and
+        # not a success.
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             self._over = True
             self._connection.send(self, b"", (), _NOT_GRPC)
@@ -136,6 +140,7 @@ class _Call:
         elif "grpc-timeout" in headers:
             timeout = _TIMEOUT.fullmatch(headers["grpc-timeout"])
             if timeout is not None:
+                # A malformed timeout is ignored: the call then has no deadline, which only concerns its client.
                 seconds = int(timeout.group(1)) * _UNITS[timeout.group(2)]
                 self._deadline = self._server.loop.call_later(seconds, self._expired)
 
@@ -144,9 +149,12 @@ class _Call:
         if self._over:
             return
         buffer = self._buffer
+        # Nothing is lost: the client may send as much as the stream's window, and the bytes wait here until there is
+        # room.
         if self.is_full:
             buffer += chunk
             return
+        # The common case, one complete message in one frame, is parsed where it lies and not copied into the buffer.
         if not buffer:
             buffer += chunk[self._receive_messages(chunk) :]
             return
@@ -164,6 +172,7 @@ class _Call:
         at = 0
         while len(data) - at >= 5 and not (self._over or self.is_full):
             compressed, length = _PREFIX.unpack_from(data, at)
+            # The limit is Triton's, and the status grpcio's.
             if length > LARGEST_MESSAGE:
                 self._abort(RESOURCE_EXHAUSTED, "received message larger than max")
                 break
@@ -176,6 +185,7 @@ class _Call:
 
     def body_received(self) -> None:
         """Called when the client has ended its side of the stream."""
+        # A unary call without a message is an error of the client, while a stream may end without one.
         if not self._over and not self._begun:
             self._finish(INTERNAL, "expected one request message, got none")
 
@@ -199,10 +209,12 @@ class _Call:
     # --- requests -------------------------------------------------------------------------------
 
     def _receive(self, message: Serialized, compressed: int) -> None:
+        # A second message must not be executed as well: only the first would be answered.
         if self._begun and not self._streaming:
             self._abort(INTERNAL, "there is more than one request message")
             return
         self._begun = True
+        # 64 MiB of zeros take 0.2 s to decompress, which every other client would wait if it ran on the event loop.
         if compressed and is_long(message):
             self._task = self._server.loop.create_task(self._decompress_and_begin(message))
         else:
@@ -241,6 +253,7 @@ class _Call:
 
     def start(self) -> None:
         """Called when there is room for the call, which has waited for it."""
+        # The call no longer needs the bytes, and a model may run for long.
         message, self._message = self._message, b""
         try:
             self._run(message)
@@ -258,6 +271,7 @@ class _Call:
             self._fail(as_triton_error(error))
 
     def _metadata(self) -> Headers:
+        # Binary metadata is left out as grpcio's transport does: it cannot become a request parameter.
         return {name: value for name, value in self._headers.items() if not _NOT_METADATA.fullmatch(name)}
 
     # --- responses ------------------------------------------------------------------------------
@@ -274,6 +288,8 @@ class _Call:
 
     def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, list[bytes | memoryview]]:
         """Return the header block of the response, and the message with its prefix."""
+        # Level 1: the client waits for the compression, and most tensors are floating-point numbers, which compress
+        # badly at any level.
         if self._compresses and self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", ""):
             compressed = compress(b"".join(message), "gzip", 1)
             return _HEAD_GZIP, [_PREFIX.pack(1, len(compressed)), compressed]
@@ -299,6 +315,8 @@ class _Call:
             # Printable ASCII as it is, the rest percent-encoded.
             encoded = quote_from_bytes(text.encode("utf-8", "replace"), safe=_PRINTABLE)
             trailers += literal("grpc-message", encoded.encode())
+        # Without a head before, it is a "Trailers-Only" response in gRPC's words: one header block that also ends the
+        # stream.
         self._connection.send(self, b"", (), trailers if self._head_sent else _SUCCESS + trailers)
 
 
@@ -310,8 +328,11 @@ class _Infer(_Call):
 
     def _run(self, message: Serialized) -> None:
         rpcs = self._server.rpcs
+        # Filtering costs a pass over all headers, and nearly no server forwards or restricts anything. The trace
+        # context is found in either.
         metadata = self._metadata() if rpcs.needs_metadata else self._headers
         inference = rpcs.infer(message, metadata, self._responded)
+        # Keeping an inference that is done would be a reference cycle with this call.
         if not inference.submission.done:
             self._inference = inference
 
@@ -352,6 +373,8 @@ class _StreamInfer(_Infer):
 
     def _receive(self, message: Serialized, compressed: int) -> None:
         self._begun = True
+        # Still compressed: messages are decompressed one by one when their turn comes, so a stream holds 16 MiB of what
+        # was sent and not what it expands to.
         self._requests.put_nowait((message, compressed))
         self._held += len(message) + _MESSAGE_OVERHEAD
         self.is_full = self._held > _MAX_HELD
@@ -359,6 +382,7 @@ class _StreamInfer(_Infer):
     def body_received(self) -> None:
         """Called when the client has ended its side of the stream."""
         self._has_ended = True
+        # The end comes after the messages in the buffer, which are not in the queue yet.
         if not self.is_full:
             self._requests.put_nowait(None)
 
@@ -370,6 +394,7 @@ class _StreamInfer(_Infer):
         while (received := await self._requests.get()) is not None:
             message, compressed = received
             self._held -= len(message) + _MESSAGE_OVERHEAD
+            # At half and not at the limit, so that the window is not replenished message by message.
             if self.is_full and self._held <= _MAX_HELD // 2:
                 self._fill_up()
             if compressed:
@@ -397,6 +422,7 @@ class _StreamInfer(_Infer):
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
+            # An empty stream is a success, so its headers are sent as for any other.
             if not self._head_sent and not self._over:
                 self._head_sent = True
                 self._connection.send(self, _HEAD, (), None)
@@ -407,6 +433,7 @@ class _StreamInfer(_Infer):
         self._drained.clear()
         self._connection.send(self, b"" if self._head_sent else head, body, None)
         self._head_sent = True
+        # Waiting here holds back the generator, so that only one serialized message of a stream waits for the window.
         if self.outgoing:
             await self._drained.wait()
 
@@ -418,6 +445,7 @@ _KINDS = {INFER: _Infer, STREAM_INFER: _StreamInfer}
 def _decompress(message: Serialized, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
+    # gRPC names the format exactly, unlike HTTP on Triton, where the data decides.
     inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
     try:
         plain = inflate.decompress(message, LARGEST_DECOMPRESSED + 1)
@@ -427,6 +455,7 @@ def _decompress(message: Serialized, encoding: str) -> bytes:
         raise InvalidArgumentError(
             f"decompressed message expected at most {LARGEST_DECOMPRESSED} bytes, got more: send it without compression"
         )
+    # A truncated stream raises nothing in zlib.
     if not inflate.eof:
         raise TritonError(_NOT_COMPRESSED, Status.INTERNAL)
     return plain

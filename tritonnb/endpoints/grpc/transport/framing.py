@@ -33,6 +33,7 @@ _MAX_BLOCKS = 64
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
 _NO_VALUE = re.compile(r"[\0\r\n]")
 _REQUEST_PSEUDO_HEADERS = {":method", ":scheme", ":path", ":authority", ":protocol"}
+# RFC 9113, 8.2.2: they belong to HTTP/1.1, and a proxy that passes them on may be tricked into another framing.
 _CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 LARGEST_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 65_535
@@ -113,6 +114,8 @@ class FloodLimit:
         ProtocolViolationError
             If there are too many in a second.
         """
+        # The clock is read at the first and at the last frame of a second only, so a flood itself costs almost nothing
+        # to count.
         if self._count == self._per_second:
             if time.monotonic() - self._since < 1:
                 raise ProtocolViolationError(ENHANCE_YOUR_CALM)
@@ -133,7 +136,7 @@ def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
 
 
 def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
-    """Return a payload without its padding, the length of which is in the first byte.
+    """Return a payload without its padding; the first byte is the length of the padding.
 
     Raises
     ------
@@ -172,6 +175,8 @@ class HeaderBlocks:
         MalformedHeadersError
             If a field is not valid in a request.
         """
+        # A block means the same only while the dynamic table does, which is why the cache is cleared with each change
+        # of the table.
         cached = self._cache.get(block)
         if cached is not None:
             return cached
@@ -182,8 +187,11 @@ class HeaderBlocks:
         headers: Headers = {}
         well_formed = True
         for raw_name, raw_value in self._decoder.decode(block, raw=True):
+            # Latin-1 never fails, and each byte stays one character; UTF-8 would make a text error of what is an error
+            # of the protocol.
             name, value = bytes(raw_name).decode("latin-1"), bytes(raw_value).decode("latin-1")
             well_formed = well_formed and _is_valid_field(name, value, headers)
+            # Joined by a comma (RFC 9110, 5.3); gRPC joins repeated metadata in the same way.
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         if ":method" in headers and not (":scheme" in headers and ":path" in headers):
             well_formed = False
@@ -201,13 +209,17 @@ def _is_valid_field(name: str, value: str, before: Headers) -> bool:
     """Return whether a field is valid after the fields before it."""
     if not _NAME.fullmatch(name) or _NO_VALUE.search(value):
         return False
+    # RFC 9113, 8.3: each pseudo-header once, and all of them before the other fields.
     if name[0] == ":":
         return name in _REQUEST_PSEUDO_HEADERS and name not in before and all(earlier[0] == ":" for earlier in before)
+    # `te: trailers` is what gRPC clients send to find proxies that drop trailers.
     return name not in _CONNECTION_HEADERS and (name != "te" or value == "trailers")
 
 
 def literal(name: str, value: bytes) -> bytes:
     """Encode a header field without adding it to the table (RFC 7541, 6.2.2)."""
+    # Without our side of the dynamic table there is no state to keep, and nothing to evict if a client shrinks its
+    # table. Responses have few headers anyway.
     return b"\x00" + _string(name.encode()) + _string(value)
 
 
@@ -231,7 +243,7 @@ class Sender:
     unread : int
         Bytes that wait for the client's windows.
     running : set of int
-        The streams of the calls that were started, except those of streaming calls.
+        The streams of the calls that were started, except streaming calls.
     waiting : dict of int to Call
         Calls that are not started yet, by stream.
     initial_window : int
@@ -273,14 +285,16 @@ class Sender:
         head : bytes
             The header block before the body; may be empty.
         body : sequence of bytes or memoryview
-            Its parts; those of a body that is larger than a frame are not copied, so they must not change any more.
+            Its parts. If the body is larger than a frame, the parts are not copied, so they must not change any more.
         trailers : bytes or None
             The header block that ends the stream.
         """
+        # By identity: the model may respond after the client has reset the stream, when nobody waits for it any more.
         if self._transport.is_closing() or self._calls.get(call.stream) is not call:
             return
         size = sum(map(len, body))
         parts: list[bytes | memoryview] = [frame(HEADERS, END_HEADERS, call.stream, head)] if head else []
+        # Data that already waits has to go first.
         ready = not call.outgoing and not self.paused
         if ready and size <= self.frame_limit and size <= self._window and size <= call.window:
             if size:
@@ -289,6 +303,8 @@ class Sender:
                 parts += (frame_head(size, DATA, 0, call.stream), *body)
             if trailers is not None:
                 parts += self._last(call, trailers)
+            # One write is one system call: the head, the message and the trailers of a small response usually leave in
+            # one packet.
             self._transport.write(b"".join(parts))
             return
         if parts:
@@ -296,6 +312,7 @@ class Sender:
         self.unread += size
         if size:
             self._slow_readers.add(self._reader)
+        # Small parts are joined since each part costs a frame and a memoryview; large ones stay where they are.
         for is_large, group in groupby(body, lambda part: len(part) > _LARGE_PART):
             pieces = list(group)
             call.outgoing.extend(map(memoryview, pieces if is_large else [b"".join(pieces)]))
@@ -305,6 +322,7 @@ class Sender:
     def pump(self, call: Call) -> None:
         """Send as much of a call's waiting data as the windows allow, without copying it."""
         parts: list[bytes | memoryview] = []
+        # A window may be negative after SETTINGS has shrunk it (RFC 9113, 6.9.2), hence "> 0" and not "!= 0".
         while call.outgoing and not self.paused and self._window > 0 and call.window > 0:
             waiting = call.outgoing[0]
             size = min(len(waiting), self.frame_limit, self._window, call.window)
@@ -317,6 +335,7 @@ class Sender:
             else:
                 call.outgoing[0] = waiting[size:]
         if call.outgoing:
+            # A call that waits for its own window needs no entry: the WINDOW_UPDATE of its stream finds it.
             if self.paused or self._window <= 0:
                 self._starved[call.stream] = call
         elif call.trailers is not None:
@@ -339,6 +358,7 @@ class Sender:
             If the window becomes too large.
         """
         self._window += size
+        # RFC 9113, 6.9.1: a window above 2**31 - 1 is an error of the connection.
         if self._window > LARGEST_WINDOW:
             raise ProtocolViolationError(FLOW_CONTROL_ERROR)
         self.resume()
@@ -353,6 +373,8 @@ class Sender:
         """
         if size > LARGEST_WINDOW:
             raise ProtocolViolationError(FLOW_CONTROL_ERROR)
+        # The setting changes streams that are open by the difference, and never the window of the connection (RFC 9113,
+        # 6.9.2).
         more, self.initial_window = size - self.initial_window, size
         for call in list(self._calls.values()):
             call.window += more
@@ -396,11 +418,13 @@ class Sender:
         del self._calls[call.stream]
         self._end(call.stream)
         limit = self.frame_limit
+        # Probably always one piece: the text of a status is cut at 6 KiB, and no client may demand frames below 16 KiB.
         pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]
         flags = END_STREAM | (0 if len(pieces) > 1 else END_HEADERS)
         parts = [frame(HEADERS, flags, call.stream, pieces[0])]
         for number, piece in enumerate(pieces[1:], 2):
             parts.append(frame(CONTINUATION, END_HEADERS * (number == len(pieces)), call.stream, piece))
+        # RFC 9113, 8.1: NO_ERROR tells the client that the response is complete although its request is not.
         if not call.half_closed:
             parts.append(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
         return parts

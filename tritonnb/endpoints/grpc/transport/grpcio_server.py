@@ -56,7 +56,7 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]
         return port
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
+        """Accept no more requests; requests in progress have ``drain`` seconds."""
         self._rpcs.finish_streams()
         await self._server.stop(drain)
 
@@ -94,7 +94,7 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def status_code(status: Status) -> grpc.StatusCode:
-    """Return the status of gRPC for one of Triton, as grpcio has it."""
+    """Return grpcio's code for a status of Triton."""
     return _STATUS_CODES[status.grpc]
 
 

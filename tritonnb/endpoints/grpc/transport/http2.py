@@ -66,12 +66,12 @@ _FRAME_LIMIT, _REPLENISH_AFTER = 1 << 20, 1 << 24
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 26, 1 << 28
 #: The limits of a header block: bytes, and CONTINUATION frames.
 _MAX_HEADER_BYTES, _MAX_CONTINUATIONS = 1 << 16, 64
-#: The limits of calls in progress on one connection, and of those that are started: of all connections of an endpoint
-#: together, and of one if there are many.
+#: The limits of calls in progress on one connection, and of started calls: on all connections of an endpoint together,
+#: and on one connection if there are many.
 _MAX_CALLS, _ALL_STARTED, _LEAST_STARTED = 4096, 16_384, 64
 #: Frames that are handled between two looks at the clock.
 _FRAMES = 8
-#: Frames that a client may send in a second: SETTINGS, each of which costs time for every call in progress, and
+#: Frames that a client may send in a second: SETTINGS, since each costs time for every call in progress, and
 #: RST_STREAM, PING and PRIORITY, which cost time and do nothing.
 _MAX_SETTINGS_PER_SECOND, _MAX_CONTROLS_PER_SECOND = 100, 10_000
 #: Seconds that a client has to begin with the preface, and to read the GOAWAY frame before its connection is closed.
@@ -137,8 +137,11 @@ class Http2Connection:
         settings = struct.pack(
             ">HIHIHI", MAX_CONCURRENT_STREAMS, _MAX_CALLS, INITIAL_WINDOW, _STREAM_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
         )
+        # The window of the connection cannot be set by SETTINGS; only WINDOW_UPDATE enlarges it (RFC 9113, 6.9.2).
         opened = struct.pack(">I", _CONNECTION_WINDOW - DEFAULT_WINDOW)
         self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
+        # Without it, a thousand connections without a preface would stay open; with it they are closed after a minute
+        # (docs/reliability.md).
         self._handshake = asyncio.get_running_loop().call_later(_HANDSHAKE, self._transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -208,6 +211,7 @@ class Http2Connection:
             return
         waiting = self._sender.waiting
         end = time.monotonic() + TURN
+        # Calls that wait come before new frames, so that the calls of a connection start in order.
         while waiting and self._has_room() and time.monotonic() < end:
             call = waiting.pop(next(iter(waiting)))
             self._sender.running.add(call.stream)
@@ -239,6 +243,8 @@ class Http2Connection:
                 buffer += data
                 del buffer[: self._read(buffer)]
             else:
+                # An empty buffer is the common case: the bytes are parsed where the transport has put them, and only
+                # the rest is copied.
                 buffer += data[self._read(data) :]
         except ProtocolViolationError as error:
             self._close_with_error(error.code)
@@ -251,13 +257,17 @@ class Http2Connection:
     # --- what comes -----------------------------------------------------------------------------
 
     def _read(self, data: bytes | bytearray) -> int:
-        """Handle all complete frames, or those of one turn; return how many bytes they took."""
+        """Handle all complete frames, or the frames of one turn; return the number of bytes that they took."""
         at, end = self._data_part(data, 0) if self._missing else 0, len(data)
         if self._in_preface:
+            # The beginning is enough: an HTTP/1.1 client learns at once that this is another protocol, and does not
+            # wait for 24 bytes.
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             if end < len(PREFACE) + 9:
                 return 0
+            # RFC 9113, 3.4: the preface ends with a SETTINGS frame, which may be empty and may not be an
+            # acknowledgement.
             if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             self._in_preface = False
@@ -273,13 +283,19 @@ class Http2Connection:
                     self._has_frames = True
                     return at
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+            # Before the frame has arrived: its length alone is the violation, and memory for it is never reserved.
             if length > _FRAME_LIMIT:
                 raise ProtocolViolationError(FRAME_SIZE_ERROR)
             start, stop = at + 9, at + 9 + length
             kind, flags = data[at + 3], data[at + 4]
+            # Only plain DATA is passed on in parts. The padding of a frame is at its end, so a padded frame is read as
+            # a whole.
             if stop > end and (kind != DATA or flags & PADDED):
                 break
+            # The highest bit is reserved and ignored (RFC 9113, 4.1).
             stream = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
+            # Nothing may come between the parts of a header block, not even on another stream (RFC 9113, 6.10), since
+            # both ends share one HPACK table.
             if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             if stop > end:
@@ -295,6 +311,7 @@ class Http2Connection:
         """Pass on what has come of a DATA frame; return where it ends."""
         stop = min(len(data), at + self._missing)
         self._missing -= stop - at
+        # The end of the stream belongs to the last part.
         flags = self._data_flags & ~END_STREAM if self._missing else self._data_flags
         self._on_data(flags, self._data_stream, memoryview(data)[at:stop] if isinstance(data, bytes) else data[at:stop])
         return stop
@@ -302,9 +319,13 @@ class Http2Connection:
     def _on_data(self, flags: int, stream: int, payload: bytes | bytearray | memoryview) -> None:
         if not stream:
             raise ProtocolViolationError(PROTOCOL_ERROR)
+        # Padding counts as well: flow control covers the whole payload (RFC 9113, 6.9.1), which is why it is counted
+        # before it is removed.
         self._received += len(payload)
         call = self.calls.get(stream)
         if call is None:
+            # A stream that was never opened is an error of the connection, while a closed one is normal: the client may
+            # not know of the end yet.
             if stream > self._last_stream:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             self._replenish_connection()
@@ -324,6 +345,8 @@ class Http2Connection:
 
     def replenish(self, call: Call) -> None:
         """Let the client send more to a call that has room, and on the connection."""
+        # One WINDOW_UPDATE for 16 MiB and not for each frame; the window of 64 MiB leaves the client enough to go on
+        # with.
         if call.received > _REPLENISH_AFTER:
             self._open_window(call.stream, call.received)
             call.received = 0
@@ -335,6 +358,7 @@ class Http2Connection:
             self._received = 0
 
     def _on_headers(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        # Clients open odd streams; even numbers, and 0, are the server's (RFC 9113, 5.1.1).
         if not stream % 2:
             raise ProtocolViolationError(PROTOCOL_ERROR)
         if flags & PADDED:
@@ -342,6 +366,7 @@ class Http2Connection:
         if flags & HAS_PRIORITY:
             if len(payload) < 5:
                 raise ProtocolViolationError(FRAME_SIZE_ERROR)
+            # Priorities were deprecated by RFC 9113, 5.3, and are skipped.
             payload = payload[5:]
         if flags & END_HEADERS:
             self._open(flags, stream, payload)
@@ -354,6 +379,8 @@ class Http2Connection:
             raise ProtocolViolationError(PROTOCOL_ERROR)
         self._block += payload
         self._continuations += 1
+        # A header block without an end is the "CONTINUATION flood" (CVE-2024-27316 in another server): empty frames
+        # make the number matter as much as the bytes.
         if len(self._block) > _MAX_HEADER_BYTES or self._continuations > _MAX_CONTINUATIONS:
             raise ProtocolViolationError(ENHANCE_YOUR_CALM)
         if flags & END_HEADERS:
@@ -377,6 +404,7 @@ class Http2Connection:
         if ":method" not in headers:
             self._reset(stream, PROTOCOL_ERROR)
             return
+        # REFUSED_STREAM promises that nothing was done, so clients may try again elsewhere (RFC 9113, 8.7).
         if self._server.stopping or len(self.calls) >= _MAX_CALLS:
             self._reset(stream, REFUSED_STREAM)
             return
@@ -407,17 +435,22 @@ class Http2Connection:
     def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         self._controls.count()
         _check(0 < stream <= self._last_stream, len(payload) == 4)
+        # Popped before it is cancelled, because a model that answers the cancellation at once must not write to the
+        # stream.
         call = self.calls.pop(stream, None)
         if call is not None:
             self._sender.forget(call)
             call.cancelled()
 
     def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        # An acknowledgement must be empty, a list of settings a multiple of six bytes (RFC 9113, 6.5).
         _check(not stream, not (payload if flags & ACK else len(payload) % 6))
         if flags & ACK:
             return
         self._settings.count()
         for setting, value in struct.iter_unpack(">HI", payload):
+            # Unknown settings are ignored, as the RFC demands; HEADER_TABLE_SIZE concerns the table of our encoder,
+            # which we do not use.
             if setting == ENABLE_PUSH and value > 1:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             if setting == INITIAL_WINDOW:
@@ -446,12 +479,14 @@ class Http2Connection:
         if call is None:
             return
         call.window += more
+        # On a stream, both are errors of the stream alone (RFC 9113, 6.9 and 6.9.1).
         if not more or call.window > LARGEST_WINDOW:
             self._end(call, FLOW_CONTROL_ERROR if more else PROTOCOL_ERROR)
         elif call.outgoing:
             self._sender.pump(call)
 
     def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        # The client's GOAWAY has no consequence: it forbids streams of the server, which opens none.
         _check(not stream, len(payload) >= 8)
 
     def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
@@ -476,6 +511,7 @@ class Http2Connection:
         """Close the connection of a client that violates the protocol."""
         self.go_away(code)
         self._transport.close()
+        # `close` waits for what is written, and a client that does not read would keep it waiting forever.
         asyncio.get_running_loop().call_later(_LINGER, self._transport.abort)
 
     def go_away(self, code: int = NO_ERROR) -> None:
@@ -485,11 +521,13 @@ class Http2Connection:
 
     def close(self) -> None:
         """Close the connection; calls in progress are cancelled."""
+        # `close` would wait for a client that may not read; its calls are lost either way.
         self._transport.abort() if self.calls else self._transport.close()
 
 
 def _check(is_right_stream: bool, is_right_size: bool) -> None:
     """Raise an error unless a frame is on the right kind of stream, and has the right size."""
+    # The size first: for a frame that is wrong in both ways, FRAME_SIZE_ERROR says more.
     if not is_right_size:
         raise ProtocolViolationError(FRAME_SIZE_ERROR)
     if not is_right_stream:

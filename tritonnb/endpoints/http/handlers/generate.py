@@ -59,6 +59,7 @@ def read_generate_request(spec: ModelSpec, version: int, raw: bytes, max_input_s
     reader = _GenerateReader(InferRequest(spec.name, {}, model_version=version), spec, max_input_size)
     names = json_fields.names(document)
     assert isinstance(document, dict)  # it has names
+    # The ID is read before the other members, so that errors about them can name it.
     if _ID in document:
         reader.request.id = json_fields.read_field(_ID, json_fields.string, document[_ID])
     reader.read_members(names, document)
@@ -92,6 +93,7 @@ class _GenerateReader:
             for name in json_fields.names(value):
                 size += self._read_member(name, value[name], size)
         except TritonError as error:
+            # Triton puts this prefix before any error of a nested member, and keeps its status.
             raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
 
     def _read_member(self, name: str, value: object, preceding: int) -> int:
@@ -101,6 +103,8 @@ class _GenerateReader:
         """
         if name in self.spec.inputs:
             return self._read_input(self.spec.inputs[name], value, preceding)
+        # Here even `sequence_id` and `triton_...` are ordinary parameters, unlike in an inference request: so Triton's
+        # generate extension has it.
         self.request.parameters[name] = custom_parameter(name, value)
         return 0
 
@@ -110,6 +114,7 @@ class _GenerateReader:
         size = (
             len(read_strings(elements)) if tensor.datatype.variable_size else len(elements) * tensor.datatype.itemsize
         )
+        # The inputs of one object share the limit, as Triton's text says.
         if preceding + size > self.max_input_size:
             raise InvalidArgumentError(
                 f"request size of {preceding} bytes with input '{name}' of size {size} bytes exceeds the maximum "
@@ -141,6 +146,7 @@ def write_generate_response(request: InferRequest, response: InferResponse) -> b
         members[name] = write_parameter(value)
     for tensor in response.outputs:
         members[tensor.name] = _write_output(tensor)
+    # Sorted by bytes, hence upper case first, as the responses recorded from Triton.
     in_order = sorted((name.encode(), value) for name, value in members.items())
     return b"{" + b",".join([write_string(name) + b":" + value for name, value in in_order]) + b"}"
 
@@ -152,6 +158,7 @@ def _write_output(tensor: Tensor) -> bytes:
 
 def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     """Choose the variable dimensions: the innermost takes the remaining elements, others are 1."""
+    # Flat JSON says nothing about the shape. The innermost dimension is one choice of several; it is Triton's.
     fixed = element_count([dim for dim in dims if dim != -1])
     left, remainder = divmod(count, fixed) if fixed else (0, count)
     shape = list(dims)
@@ -167,7 +174,7 @@ class GenerateHandler(InferenceHandler):
     """``/v2/models/M[/versions/V]/generate``."""
 
     async def post(self, model: str, version: str | None = None) -> None:
-        """Run an inference; the status is that of the first response."""
+        """Run an inference; its status is the status of the first response."""
         served = self.engine.model(model, version_number(version))
         trace = self.trace(model)
         pending = PendingRequests(served, lambda: [self._read(served)])
@@ -184,9 +191,12 @@ class GenerateHandler(InferenceHandler):
 
     async def _respond(self, pending: PendingRequests) -> None:
         responses = [response async for _, response in pending.responses() if not response.empty]
+        # Triton 2.51 responds with 400 to every first error, because it reads the code of an error object that it has
+        # freed; the intended status is used here.
         if responses and responses[0].error is not None:
             raise responses[0].error.fresh()
         if len(responses) != 1:
+            # Status 200 in spite of the error, as recorded from Triton.
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:
             self.write(write_generate_response(pending.requests[0], responses[0]))
@@ -202,6 +212,7 @@ class GenerateStreamHandler(GenerateHandler):
         async for _, response in pending.responses():
             if response.empty:
                 continue
+            # Later errors cannot change the status any more, so they are events, and the stream goes on.
             if response.error is not None and not begun:
                 self.set_status(response.error.status.http)
             begun = True

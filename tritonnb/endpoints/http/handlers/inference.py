@@ -36,6 +36,8 @@ class PendingRequests:
         try:
             self.requests = make()
         except TritonError as error:
+            # Nobody waits for this response, since the handler raises the error; the submission only reports the
+            # refusal.
             Submission(lambda response: None).refuse(error, served)
             raise
         self._submissions = [Submission(functools.partial(self._responded, n)) for n in range(len(self.requests))]
@@ -56,10 +58,11 @@ class PendingRequests:
         Raises
         ------
         TritonError
-            If one is rejected; the others are cancelled.
+            If a request is rejected; the others are cancelled.
         """
         for submission, request in zip(self._submissions, self.requests, strict=True):
             submission.submit(self._served, request, trace())
+            # All or nothing: a client that asked for several choices has no use for some of them.
             if submission.refusal is not None:
                 self.cancel()
                 raise submission.refusal
@@ -78,6 +81,8 @@ class PendingRequests:
         """Yield each response with the index of its request, until all requests are complete or abandoned."""
         while self._awaited:
             index, response = await self._responses.get()
+            # Counted as read when it is taken from the queue; what the socket then holds is the business of the
+            # connection.
             self._unread.remove(_size(response))
             if index in self._awaited:
                 if response.final:
@@ -107,6 +112,7 @@ class PendingRequests:
         self._is_over = True
         while not self._responses.empty():
             self._responses.get_nowait()
+        # One error for each request, because `responses` counts final responses by request.
         for awaited in self._awaited:
             self._responses.put_nowait((awaited, InferResponse(error=self._unread.error())))
         self.cancel()
@@ -138,6 +144,7 @@ class InferenceHandler(Handler):
         """Send requests to their model."""
         self._pending = pending
         pending.submit(trace)
+        # Tornado may report the end of the connection before there was anything to cancel.
         if self._is_disconnected:
             pending.cancel()
 

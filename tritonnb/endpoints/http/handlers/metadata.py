@@ -26,12 +26,13 @@ _REASONS = {405: "Not Allowed"}
 
 def error_body(message: str) -> bytes:
     """Return ``{"error": ...}`` as Triton writes it."""
+    # Triton writes UTF-8 and not `\u` escapes, without spaces.
     body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
     return body.encode("utf-8", "surrogateescape")
 
 
 class Handler(web.RequestHandler):
-    """The base class of all routes; `content_type` is that of responses and of errors."""
+    """The base class of all routes; responses and errors have its `content_type`."""
 
     content_type = JSON
 
@@ -42,6 +43,7 @@ class Handler(web.RequestHandler):
 
     def clear(self) -> None:
         """Clear the headers: Triton sends neither Date nor Server."""
+        # Tornado's own `clear` would add both, and format the date for each response.
         self._headers = httputil.HTTPHeaders({"Content-Type": self.content_type})
         self._write_buffer: list[bytes] = []
         self._status_code = 200
@@ -94,6 +96,7 @@ class LiveHandler(Handler):
 
     def get(self) -> None:
         """Return whether the server is live: 200 if it is."""
+        # 400 and not 503: Triton's status for a server that is not live.
         self.set_status(200 if self.engine.is_live else 400)
 
 
@@ -156,6 +159,8 @@ class RepositoryIndexHandler(Handler):
     async def post(self, repository: str | None = None) -> None:
         """Return every model and its state."""
         body = self.optional_json_body()
+        # A body that is no object has no member, so everything is listed: to Triton, a missing member and a missing
+        # object are the same.
         ready = body.get("ready", False) if isinstance(body, dict) else False
         if not isinstance(ready, bool):
             raise InvalidArgumentError("Invalid value for 'ready': expected a boolean")
@@ -168,6 +173,7 @@ class RepositoryLoadHandler(Handler):
     async def post(self, model: str, repository: str | None = None) -> None:
         """Load or reload a model."""
         refuse_repository(repository)
+        # Before the model control mode is checked, as on Triton: a malformed request is malformed in any mode.
         parameters = _load_parameters(self.optional_json_body())
         self.engine.check_model_control()
         await self.engine.load(model, parameters)

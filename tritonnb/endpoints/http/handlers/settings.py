@@ -39,10 +39,11 @@ class LoggingHandler(Handler):
         self.respond_json(self.engine.options.log.to_dict())
 
     def post(self) -> None:
-        """Change settings, one after the other: those before an invalid one stay changed."""
+        """Change settings, one after the other: settings before an invalid setting stay changed."""
         body = self.json_body()
         settings = self.engine.options.log
         changes = {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else {}
+        # A client that may write a file of its choice would have the rights of the server.
         if "log_file" in changes:
             raise UnsupportedError("log file location can not be updated through network protocol")
         for name in ("log_info", "log_warning", "log_error"):
@@ -53,13 +54,15 @@ class LoggingHandler(Handler):
         if "log_format" in changes:
             log_format = json_fields.string(changes["log_format"])
             if log_format not in FORMATS:
+                # 503 and two dashes, as recorded: Triton probably reuses the check of its command line. gRPC has
+                # another text and status.
                 raise UnavailableError(f"invalid argument for --log_format, got: {log_format}")
             settings.log_format = log_format
         self.get()
 
 
 def _trace_changes(body: Mapping[str, object]) -> dict[str, TraceValue]:
-    """Return the options that a request changes; None for one that it clears."""
+    """Return the options that a request changes; None for an option that it clears."""
     if "trace_file" in body:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, TraceValue] = {}

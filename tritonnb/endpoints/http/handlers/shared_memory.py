@@ -55,6 +55,7 @@ class CudaRegisterHandler(Handler):
         byte_size = json_fields.unsigned(json_fields.member(body, "byte_size"))
         device_id = json_fields.unsigned(json_fields.member(body, "device_id"))
         try:
+            # Characters outside the alphabet are skipped; only the length of the result is checked.
             decoded = base64.b64decode(handle)
         except ValueError:
             decoded = b""

@@ -63,7 +63,7 @@ class ConnectionServer(Protocol):
     ----------
     loop : asyncio.AbstractEventLoop
     connections : set of Http1Connection
-        All open ones.
+        All open connections.
     heads : HeadCache
     turns : Turns
     slow_readers : SlowReaders
@@ -150,6 +150,7 @@ class Http1Connection:
         end = 0.0
         try:
             while at < size and not self._closing:
+                # The clock is not read for the first request of a read: most reads contain one request.
                 if not self._may_parse() or (end and time.monotonic() > end):
                     self._arrived, self._at = data, at
                     break
@@ -157,6 +158,8 @@ class Http1Connection:
                 if at < size:
                     end = end or time.monotonic() + TURN
         except MalformedRequestError:
+            # Without a response, as on Triton: after bytes that are not HTTP, nobody knows what the client would take
+            # for one.
             self._stop_reading()
         except DelegateError as error:
             _log.error("a request's delegate failed", exc_info=error.__cause__)
@@ -183,9 +186,12 @@ class Http1Connection:
         pending = len(self._exchanges)
         if not pending or self._writable is not None:
             return self._writable is None
+        # The sizes of responses are only known from experience: until there is one, four requests are a cautious guess.
         most = _FIRST_PIPELINED if self._largest < 0 else _MAX_PIPELINED
         if pending >= share(_ALL_PIPELINED, len(self._connections), 1, most):
             return False
+        # As if each response were as large as the largest so far; too cautious for mixed sizes, but it needs no
+        # knowledge of models.
         return (pending + 1) * self._largest <= MAX_UNREAD
 
     def _await_turn(self) -> None:
@@ -233,6 +239,7 @@ class Http1Connection:
         self._closing = True
         if self._exchanges:
             self._probe()
+        # True keeps the transport open for writing, which asyncio would otherwise close.
         return bool(self._exchanges)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -286,15 +293,18 @@ class Http1Connection:
         exchange = Exchange(self, head.line.version == "HTTP/1.0", head.keep_alive)
         self._exchanges.append(exchange)
         self._body_size = 0
+        # Refused by its announced length, before any of the body is read.
         if head.length > self._server.max_body_size:
             self._refuse(exchange, _TOO_LARGE)
             return False
         if head.expects_continue:
             exchange.expects_continue = True
+            # The interim response of a pipelined request has to wait for the responses before it: see `_next`.
             if len(self._exchanges) == 1:
                 self._transport.write(_CONTINUE)
         exchange.delegate = self._start_request(exchange)
         exchange.delegate.headers_received(head.line, head.headers)
+        # Only then, because a chunked body has no known length, and most bodies arrive in one read.
         if head.length >= LARGE_BODY and exchange.on_body is not None:
             exchange.body = Body(head.length)
         return True
@@ -323,6 +333,7 @@ class Http1Connection:
             return
         exchange = self._exchanges[-1]
         exchange.received = True
+        # Nothing is read after the last request of a connection (RFC 9112, 9.6).
         self._closing = not exchange.keep_alive
         if exchange.body is not None and exchange.on_body is not None:
             exchange.on_body(exchange.body.contents())
@@ -341,6 +352,7 @@ class Http1Connection:
         size = len(data) if tensors is None else sum(map(len, tensors))
         if size > self._largest:
             self._largest = size
+        # Responses have to be in the order of the requests (RFC 9112, 9.3.2), although models finish in any order.
         if not self._exchanges or exchange is not self._exchanges[0]:
             exchange.waiting.append(data)
             if tensors is not None:
@@ -360,6 +372,7 @@ class Http1Connection:
         exchanges = self._exchanges
         while exchange.done:
             exchanges.popleft()
+            # A response before the end of its request is a refusal.
             if not exchange.received:
                 self._linger()
                 return
@@ -395,6 +408,7 @@ class Http1Connection:
         An interim response is sent, which a waiting client skips.
         """
         exchange = self._exchanges[0]
+        # HTTP/1.0 has no interim responses: such a client would take it for the response.
         if not exchange.begun and not exchange.http_1_0:
             self._transport.write(_CONTINUE)
         self._server.loop.call_later(_PROBE, self._check_client)
@@ -402,6 +416,7 @@ class Http1Connection:
     def _check_client(self) -> None:
         if not self._exchanges or self._transport.is_closing():
             return
+        # uvloop and asyncio do not report a reset while reading is over, so the socket is asked.
         if self._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._transport.abort()
         else:

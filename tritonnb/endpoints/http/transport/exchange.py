@@ -37,6 +37,8 @@ class Body:
         """Return the memory for the bytes that come next."""
         size = len(self._buffer)
         if self.received == size:
+            # Twice the size on demand: a client that announces 2 GiB and sends nothing costs 64 MiB of untouched
+            # memory, which the system does not even provide.
             larger = np.empty(min(self.length, 2 * size), np.uint8).data
             larger[:size] = self._buffer
             self._buffer = larger
@@ -161,7 +163,7 @@ class Exchange:
         self._chunked = False
 
     def respond(self, response: bytes, tensors: list[bytes | memoryview] | None = None) -> None:
-        """Send a complete response: status line, headers, and body, of which large parts may follow separately."""
+        """Send a complete response: status line, headers, and body; large parts of the body may follow separately."""
         self.done = True
         self.on_close = self.on_body = self.delegate = None  # break reference cycles
         if self.http_1_0 and self.keep_alive:
@@ -208,6 +210,7 @@ class Exchange:
         """End the response (Tornado's interface)."""
         self.done = True
         self.on_close = self.on_body = self.delegate = None
+        # Even without bytes, because the write is what lets the next response go out.
         self._connection.write(self, b"0\r\n\r\n" if self._chunked else b"")
 
     def _format(self, chunk: bytes) -> bytes:

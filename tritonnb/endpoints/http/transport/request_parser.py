@@ -1,7 +1,7 @@
 """Parsing HTTP/1.1 requests from a stream of bytes, with httptools.
 
 Triton accepts request lines that httptools does not: unknown methods, which the route refuses, and any bytes in the
-target. Such a line is rewritten to one that httptools accepts, and the original target is restored afterwards; hence
+target. Such a line is rewritten to a line that httptools accepts, and the original target is restored afterwards; hence
 the parser gets a request only when its request line is complete. A request that cannot be parsed, a head beyond the
 limit, and endless framing of a body are errors of the whole stream: the beginning of the next request is unknown.
 """
@@ -68,6 +68,7 @@ class HeadCache:
     def find(self, data: bytes, at: int, end: int) -> Head | None:
         """Return the head between two offsets of a request that is complete; None if it is not known."""
         head = self._heads.get(data[at:end])
+        # A cached head is only used if its whole body is there, so that the cached path has no state between two reads.
         return None if head is None or len(data) - end < head.length else head
 
     def store(self, data: bytes, head: Head) -> None:
@@ -123,7 +124,7 @@ class RequestParser:
         self.heads = 0
         self._receiver = receiver
         self._cache = cache
-        self._head: Head  # the last one
+        self._head: Head  # of the last request
         self._left = 0  # bytes of its body that have not arrived, if `Content-Length` frames it
         self._is_storable = False  # whether the last head may be stored in the cache
         self._parser = self._new_parser()
@@ -213,6 +214,8 @@ class RequestParser:
         while rest is not None:
             if not (self.between or self._line):
                 rest = self._parse(rest, False)
+            # httptools cannot be asked for a request line again, so it is held back until it is complete and could be
+            # rewritten.
             elif b"\n" in rest or not (self._line or rest)[:1].isupper():  # which no request line begins with
                 if self._line:
                     rest = bytes(self._line) + rest
@@ -267,6 +270,7 @@ class RequestParser:
     def _into_body(self, rest: bytes) -> bytes:
         """Make httptools read the body of an upgrade request, after which it expects none."""
         self._parser = self._new_parser()
+        # Java's HttpClient and `curl --http2` offer h2c with every request, whose body httptools would not read.
         self._parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % self._framing)
         self._framing = b""
         return rest
@@ -274,6 +278,8 @@ class RequestParser:
     def _new_parser(self) -> Any:
         """Make a parser that accepts a chunked body although the head has a length, as Triton does."""
         parser = httptools.HttpRequestParser(self)
+        # "Dangerous" because of request smuggling: hence the connection is closed after such a request, see
+        # `ambiguous`.
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
         return parser
 
@@ -293,12 +299,13 @@ class RequestParser:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called with a header; the values of a repeated one are joined by commas."""
+        """Called with a header; the values of a repeated header are joined by commas."""
         if not self._in_head:
             return  # trailers of a chunked body are ignored
         key = name.lower()
         earlier = self._headers.get(key)
         if earlier is not None:
+            # Joining is quadratic in the number of repetitions, so they count towards the limit on their own.
             self._repeated += len(name) + len(value)
             if self._repeated > _MAX_HEAD:
                 raise MalformedRequestError
@@ -312,6 +319,7 @@ class RequestParser:
         parser, headers = self._parser, self._headers
         self._in_head = False
         self.heads += 1
+        # The exact size is only computed when the bytes of the read could exceed the limit.
         if self._framing_bytes + self._size > _MAX_HEAD and self._head_size() > _MAX_HEAD:
             raise MalformedRequestError
         self._framing_bytes = 0
@@ -326,6 +334,7 @@ class RequestParser:
             raise MalformedRequestError  # the end of its body is unknown
         # A request with both may be an attempt at request smuggling: nothing is read after it (RFC 9112, 6.3).
         ambiguous = encoding is not None and b"content-length" in headers
+        # httptools has refused repeated, empty and signed lengths, which two servers might read differently.
         length = 0 if encoding is not None else int(headers.get(b"content-length", b"0"))
         is_upgrade = parser.should_upgrade()
         if is_upgrade and b"upgrade" in headers:

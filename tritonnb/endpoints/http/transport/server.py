@@ -143,6 +143,7 @@ class HttpServer:
         self.turns = Turns(loop)
         self.slow_readers = SlowReaders(loop, self._max_unread_size)
         self.written: asyncio.Future[None] = self.loop.create_future()
+        # Nearly no write needs a wait, so all of them share this future, which is done.
         self.written.set_result(None)
 
     async def stop(self, drain: float) -> None:
@@ -156,4 +157,6 @@ class HttpServer:
         now = self.loop.time()
         for connection in list(self.connections):
             connection.close_if_idle(now - self._idle_timeout, now - HEAD_TIMEOUT)
+        # One timer for all connections, since a timer for each would be set and cancelled with every request; a timeout
+        # may be 10 s late.
         self._sweeper = self.loop.call_later(min(_SWEEP, self._idle_timeout), self._sweep)
