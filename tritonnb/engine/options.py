@@ -190,8 +190,8 @@ def require_directories(repositories: Iterable[Path]) -> None:
         if repository.is_dir():
             continue
         path = repository.absolute()
-        reason = f"'{path}' {'is a file' if path.exists() else 'does not exist'}"
+        reason = "is a file" if path.exists() else "does not exist"
         beside = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
         raise InvalidArgumentError(
-            f"model repository '{repository}' is not a directory: {reason}", hint=similar_name_hint(path.name, beside)
+            f"model repository '{path}' is not a directory: it {reason}", hint=similar_name_hint(path.name, beside)
         )

@@ -65,7 +65,7 @@ class PendingRequests:
             # All or nothing: a client that asked for several choices has no use for some of them.
             if submission.refusal is not None:
                 self.cancel()
-                raise submission.refusal
+                raise submission.refusal.fresh()  # its traceback would keep the request, which keeps the refusal
 
     def cancel(self) -> None:
         """Cancel the requests that are not complete."""
