@@ -147,6 +147,11 @@ class Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
+    @property
+    def is_busy(self) -> bool:
+        """True if the next pass has something to do."""
+        return bool(self._ready)  # type: ignore[attr-defined]
+
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.call_soon(self.stop)

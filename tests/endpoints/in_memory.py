@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any, cast
 
 from google.protobuf import text_format
@@ -12,6 +13,7 @@ from tests.endpoints.served import Echo, OneModel
 from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.endpoints.back_pressure import Turns
 from tritonnb.endpoints.caches import BoundedCache
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -123,6 +125,8 @@ class Endpoints:
     grpc : GrpcOptions, optional
     caches : bool
         Whether anything is remembered of requests.
+    turn : float
+        Seconds for which a connection is handled without a break: by default without an end, whatever the machine does.
 
     Attributes
     ----------
@@ -130,7 +134,13 @@ class Endpoints:
     """
 
     def __init__(
-        self, loop: Loop, http: HttpOptions | None = None, grpc: GrpcOptions | None = None, *, caches: bool = True
+        self,
+        loop: Loop,
+        http: HttpOptions | None = None,
+        grpc: GrpcOptions | None = None,
+        *,
+        caches: bool = True,
+        turn: float = math.inf,
     ) -> None:
         http, grpc = http or HttpOptions(), grpc or GrpcOptions()
         self.loop = loop
@@ -144,6 +154,8 @@ class Endpoints:
         self._http.max_body_size = http.max_body_size
         self._grpc = Http2Server(rpcs, grpc)
         self._grpc.run_on(loop)
+        rpcs.turns = Turns(loop, turn)
+        self._grpc.turns.seconds = self._http.turns.seconds = turn
         if not caches:
             self._http.heads = HeadCache(limit=0)
             shared_memory = self.models.shared_memory
@@ -190,6 +202,12 @@ class Connection:
 
     def feed(self, *parts: bytes) -> None:
         """Have bytes arrive, and run the event loop until they are handled."""
+        self.begin(*parts)
+        while self._loop.is_busy:  # a slow machine needs several turns
+            self._loop.pass_time(0)
+
+    def begin(self, *parts: bytes) -> None:
+        """Have bytes arrive, and run a few passes of the event loop."""
         for part in parts:
             self._loop.call_soon(self._receive, part)
         for _ in range(_PASSES):

@@ -55,11 +55,11 @@ def endpoints(loop: Loop) -> Endpoints:
 
 
 @pytest.fixture
-def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each turn is over at the first look at the clock."""
-    for module in (back_pressure, http2):
-        monkeypatch.setattr(module, "TURN", -1.0)
-    monkeypatch.setattr(back_pressure, "PASS", -1.0)
+def in_turns(loop: Loop) -> Endpoints:
+    """Endpoints on which each turn is over at the first look at the clock."""
+    endpoints = Endpoints(loop, turn=-1.0)
+    endpoints.models.load(_CONFIG)
+    return endpoints
 
 
 def _calls(count: int, first: int = 0, size: int = 1) -> Iterator[bytes]:
@@ -79,11 +79,11 @@ def _run(connection: Connection, loop: Loop) -> None:
         loop.pass_time(0)
 
 
-def test_many_calls_do_not_delay_another_client(loop: Loop, endpoints: Endpoints, short_turns: None) -> None:
-    flooding, other = endpoints.connect_grpc(), endpoints.connect_grpc()
-    flooding.feed(HELLO + b"".join(_calls(1000)))
+def test_many_calls_do_not_delay_another_client(loop: Loop, in_turns: Endpoints) -> None:
+    flooding, other = in_turns.connect_grpc(), in_turns.connect_grpc()
+    flooding.begin(HELLO + b"".join(_calls(1000)))
     assert not flooding.wire.reading
-    other.feed(HELLO + b"".join(_calls(1)))
+    other.begin(HELLO + b"".join(_calls(1)))
     assert other.wire.sent.count(_DONE) == 1
     assert flooding.wire.sent.count(_DONE) < 500
     _run(flooding, loop)
@@ -144,11 +144,11 @@ def test_connections_share_the_room_for_calls(
         assert len(endpoints.models.accepted) == 10 * number
 
 
-def test_pipelined_requests_do_not_delay_another_client(loop: Loop, endpoints: Endpoints, short_turns: None) -> None:
-    flooding, other = endpoints.connect_http(), endpoints.connect_http()
-    flooding.feed(_HTTP * 1000)
+def test_pipelined_requests_do_not_delay_another_client(loop: Loop, in_turns: Endpoints) -> None:
+    flooding, other = in_turns.connect_http(), in_turns.connect_http()
+    flooding.begin(_HTTP * 1000)
     assert not flooding.wire.reading
-    other.feed(_HTTP)
+    other.begin(_HTTP)
     assert other.wire.sent.startswith(b"HTTP/1.1 200 ")
     assert flooding.wire.sent.count(b"HTTP/1.1 200 ") < 500
     _run(flooding, loop)
@@ -156,10 +156,10 @@ def test_pipelined_requests_do_not_delay_another_client(loop: Loop, endpoints: E
     assert flooding.wire.reading
 
 
-def test_control_frames_do_not_delay_another_client(loop: Loop, endpoints: Endpoints, short_turns: None) -> None:
-    flooding, other = endpoints.connect_grpc(), endpoints.connect_grpc()
-    flooding.feed(HELLO + frame(framing.PING, 0, 0, bytes(8)) * 5000)
-    other.feed(HELLO + b"".join(_calls(1)))
+def test_control_frames_do_not_delay_another_client(loop: Loop, in_turns: Endpoints) -> None:
+    flooding, other = in_turns.connect_grpc(), in_turns.connect_grpc()
+    flooding.begin(HELLO + frame(framing.PING, 0, 0, bytes(8)) * 5000)
+    other.begin(HELLO + b"".join(_calls(1)))
     assert other.wire.sent.count(_DONE) == 1
     assert flooding.wire.sent.count(frame(framing.PING, framing.ACK, 0, bytes(8))) < 5000
     _run(flooding, loop)
@@ -186,17 +186,14 @@ def _run_until(loop: Loop, holds: Callable[[], bool]) -> None:
     raise AssertionError("the loop has nothing more to do")
 
 
-def test_stream_of_many_requests_does_not_delay_another_client(
-    loop: Loop, endpoints: Endpoints, short_turns: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "TURN", -1.0)
-    flooding, other = endpoints.connect_grpc(), endpoints.connect_grpc()
-    flooding.feed(_stream(*[message(1)] * 500))
-    other.feed(HELLO + b"".join(_calls(1)))
+def test_stream_of_many_requests_does_not_delay_another_client(loop: Loop, in_turns: Endpoints) -> None:
+    flooding, other = in_turns.connect_grpc(), in_turns.connect_grpc()
+    flooding.begin(_stream(*[message(1)] * 500))
+    other.begin(HELLO + b"".join(_calls(1)))
     assert other.wire.sent.count(_DONE) == 1
-    assert len(endpoints.models.accepted) < 250
+    assert len(in_turns.models.accepted) < 250
     _run_until(loop, lambda: _DONE in flooding.wire.sent)
-    assert len(endpoints.models.accepted) == 501
+    assert len(in_turns.models.accepted) == 501
 
 
 def test_stream_begins_requests_while_there_is_room(

@@ -22,8 +22,8 @@ from tritonnb.core.errors import TritonError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which one connection is handled without a break, and for which all connections are in a pass of the loop.
-TURN, PASS = 0.001, 0.004
+#: Seconds for which one connection is handled without a break, and turns in a pass of the loop.
+_TURN, _TURNS = 0.001, 4
 #: Bytes of responses that a client has not read, from which on no more of its requests are started.
 MAX_UNREAD = 64 << 20
 #: The same for the responses of one streaming call, and the bytes that a response takes in addition to its contents.
@@ -36,7 +36,7 @@ class Waiting(Protocol):
     """A connection with more to do."""
 
     def take_turn(self) -> None:
-        """Work for about `TURN` seconds."""
+        """Work for about the seconds of a turn."""
 
 
 class UnreadResponses:
@@ -81,16 +81,23 @@ class Turns:
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
+    seconds : float, optional
+        The length of a turn.
+
+    Attributes
+    ----------
+    seconds : float
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = _TURN) -> None:
+        self.seconds = seconds
         self._loop = loop
         self._waiting: deque[Waiting] = deque()
         self._is_scheduled = False
         self._end = 0.0  # of a pass
 
     async def take(self) -> None:
-        """Wait for a turn: the task may then work for about `TURN` seconds."""
+        """Wait for a turn: the task may then work for about `seconds`."""
         future: asyncio.Future[None] = self._loop.create_future()
         self.add(_Task(self, future))
         await future
@@ -99,7 +106,14 @@ class Turns:
         """Take the time of a turn from this pass: a task will use it afterwards."""
         # A waiting task only runs in the next iteration of the loop, after this pass, so its time is charged in
         # advance.
-        self._end -= TURN
+        self._end -= self.seconds
+
+    def turn(self) -> float:
+        """Return how long, in seconds, a connection may work as soon as something arrives.
+
+        If others wait, it gets no time beyond its first request: many connections may have something at once.
+        """
+        return 0.0 if self._waiting else self.seconds
 
     def add(self, connection: Waiting) -> None:
         """Let a connection take a turn in one of the next passes of the loop; it must not be added twice."""
@@ -115,7 +129,7 @@ class Turns:
 
     def _run(self) -> None:
         """Give turns for a while. Between two passes the loop handles what has arrived on other connections."""
-        self._end = time.monotonic() + PASS
+        self._end = time.monotonic() + _TURNS * self.seconds
         try:
             for _ in range(len(self._waiting)):  # what is added meanwhile comes in the next pass
                 self._waiting.popleft().take_turn()

@@ -37,7 +37,7 @@ class RpcDispatcher:
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
         self._streams: set[InferStream] = set()
-        self._turns: Turns | None = None  # of the streams
+        self.turns: Turns | None = None  # of the streams
 
     @property
     def needs_metadata(self) -> bool:
@@ -125,10 +125,10 @@ class RpcDispatcher:
         self._restrictions.check(STREAM_INFER, metadata)
         headers = self._forwarded_headers(metadata)
         submit = partial(Inference.submit, self._engine, streaming=True, metadata=metadata, headers=headers)
-        if self._turns is None:
-            self._turns = Turns(asyncio.get_running_loop())
+        if self.turns is None:
+            self.turns = Turns(asyncio.get_running_loop())
         ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        stream = InferStream(_requests(messages), submit, ends_on_error, self._turns)
+        stream = InferStream(_requests(messages), submit, ends_on_error, self.turns)
         self._streams.add(stream)
         try:
             async with aclosing(stream.responses()) as responses:

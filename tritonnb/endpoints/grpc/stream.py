@@ -20,7 +20,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.back_pressure import TURN, Turns, UnreadResponses
+from tritonnb.endpoints.back_pressure import Turns, UnreadResponses
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.engine.submission import as_triton_error
 
@@ -110,7 +110,7 @@ class InferStream:
                 # client waited 61 s.
                 if time.monotonic() > end:
                     await self._turns.take()
-                    end = time.monotonic() + TURN
+                    end = time.monotonic() + self._turns.seconds
         finally:
             self._all_read = True
             self._end_if_done()

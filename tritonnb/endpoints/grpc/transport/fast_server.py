@@ -226,8 +226,10 @@ class _Call:
             self._begin(plain, 0)
 
     async def _decompressed(self, message: Serialized) -> bytes | None:
-        """Decompress a message on another thread; None if the call ends with an error instead."""
+        """Decompress a message, a long one on another thread; None if the call ends with an error instead."""
         try:
+            if not is_long(message):
+                return _decompress(message, self._encoding)
             return await self._server.loop.run_in_executor(None, _decompress, message, self._encoding)
         except TritonError as error:
             self._fail(error)

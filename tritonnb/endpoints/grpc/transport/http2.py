@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from hpack import HPACKError
 
-from tritonnb.endpoints.back_pressure import TURN, SlowReaders, Turns, share
+from tritonnb.endpoints.back_pressure import SlowReaders, Turns, share
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     COMPRESSION_ERROR,
@@ -210,7 +210,7 @@ class Http2Connection:
         if self._transport.is_closing():
             return
         waiting = self._sender.waiting
-        end = time.monotonic() + TURN
+        end = time.monotonic() + self._turns.seconds
         # Calls that wait come before new frames, so that the calls of a connection start in order.
         while waiting and self._has_room() and time.monotonic() < end:
             call = waiting.pop(next(iter(waiting)))
@@ -278,7 +278,7 @@ class Http2Connection:
             count += 1
             if not count % _FRAMES:
                 now = time.monotonic()
-                until = until or now + TURN
+                until = until or now + self._turns.seconds
                 if now > until or self._sender.paused:
                     self._has_frames = True
                     return at

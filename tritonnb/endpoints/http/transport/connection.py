@@ -21,7 +21,7 @@ from typing import Protocol, cast
 
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.back_pressure import MAX_UNREAD, TURN, SlowReaders, Turns, share
+from tritonnb.endpoints.back_pressure import MAX_UNREAD, SlowReaders, Turns, share
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import (
     DelegateError,
@@ -133,17 +133,17 @@ class Http1Connection:
             self._arrived = self._arrived[self._at :] + data
             self._at = 0
         else:
-            self._handle(data, 0)
+            self._handle(data, 0, self._turns.turn())
 
     def take_turn(self) -> None:
         """Start some of the requests that have arrived (`Turns`)."""
         self._waits = False
         if self._arrived and not self._closing and self._may_parse():
             data, self._arrived = self._arrived, b""
-            self._handle(data, self._at)
+            self._handle(data, self._at, self._turns.seconds)
 
-    def _handle(self, data: bytes, at: int) -> None:
-        """Pass on requests while the connection has room, for a short time; the rest waits for the next turn."""
+    def _handle(self, data: bytes, at: int, turn: float) -> None:
+        """Pass on requests while the connection has room, for some seconds; the rest waits for the next turn."""
         parser = self._parser
         heads = parser.heads
         size = len(data)
@@ -156,7 +156,7 @@ class Http1Connection:
                     break
                 at = parser.feed(data, at)
                 if at < size:
-                    end = end or time.monotonic() + TURN
+                    end = end or time.monotonic() + turn
         except MalformedRequestError:
             # Without a response, as on Triton: after bytes that are not HTTP, nobody knows what the client would take
             # for one.
