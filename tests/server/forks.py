@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 
 #: Seconds that a child has: enough on a loaded machine, and far less than a hang.
-LIMIT_S = 20.0
+LIMIT_S = 40.0
 
 
 def in_child(call: Callable[[], object], limit_s: float = LIMIT_S) -> str:
