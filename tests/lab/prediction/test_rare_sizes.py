@@ -17,8 +17,6 @@ from tritonnb.lab.simulation.latencies import latencies_from_columns
 from tritonnb.recording.arrivals import Arrival
 
 TWO = 'name: "m" max_batch_size: 8 dynamic_batching {{ }} instance_group {{ count: {} kind: KIND_CPU }}'
-#: Fresh ones in each run; they are in the message of a failure.
-SEEDS = [random.randrange(10**6) for _ in range(6)]
 
 
 def with_burst(rate: float, large_ms: float) -> tuple[tnb.Recording, list[Arrival]]:
@@ -118,14 +116,19 @@ def test_simulation_that_does_not_reproduce_its_recording_says_so_first() -> Non
     assert equal.verdict().startswith("With max_batch_size: 4: ")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_recording_with_rare_sizes_and_stalls_is_predicted(seed: int) -> None:
-    """The p50 is within a quarter of the truth, and most ranges contain it."""
+def outcome_of_prediction(seed: int) -> tuple[bool, float]:
+    """Whether the p50 of a random scenario is within a quarter of the truth, and the share of right ranges."""
     scenario = random_scenario(seed)
     prediction = scenario.recording.twin().predict(rate=scenario.rate, **scenario.edits)
     outcomes = [scenario.outcome(number) for number in range(11, 16)]
     figures = [Figures.from_latencies(latencies_from_columns(columns_of(one)), len(one.instances)) for one in outcomes]
     p50_ms = statistics.median(one.latency_p50_ms for one in figures)
-    assert prediction.latency_p50_ms.value == pytest.approx(p50_ms, rel=0.3), seed
     inside = [getattr(one, name) in getattr(prediction, name) for name in FIGURES for one in figures]
-    assert statistics.fmean(inside) >= 0.5, seed  # of a scenario; over many, 90 %
+    return prediction.latency_p50_ms.value == pytest.approx(p50_ms, rel=0.25), statistics.fmean(inside)
+
+
+def test_random_recordings_with_rare_sizes_and_stalls_are_predicted() -> None:
+    """In many scenarios, 95 % of the p50 are within a quarter, and 90 % of the ranges right; of six, one may miss."""
+    outcomes = {seed: outcome_of_prediction(seed) for seed in random.sample(range(10**6), 6)}
+    assert sum(near for near, _ in outcomes.values()) >= 5, outcomes
+    assert statistics.fmean(inside for _, inside in outcomes.values()) >= 0.7, outcomes
