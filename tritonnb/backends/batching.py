@@ -38,6 +38,8 @@ def aligned(array: Array) -> Array:
     >>> aligned(np.arange(6, dtype=np.float32)[1:]).tolist()
     [1.0, 2.0, 3.0, 4.0, 5.0]
     """
+    # Surprisingly, NumPy's own large arrays are not aligned either: malloc puts them 16 bytes behind the beginning of a
+    # page.
     if array.dtype.kind == "O" or (array.flags.c_contiguous and _address(array) % ALIGNMENT == 0):
         return array
     copy = _empty_aligned(array.shape, array.dtype)
@@ -47,6 +49,7 @@ def aligned(array: Array) -> Array:
 
 def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
+    # NumPy itself only promises 16 bytes, so there is room to begin elsewhere.
     buffer = np.empty(size + ALIGNMENT, np.uint8)
     start = -_address(buffer) % ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(shape)
@@ -62,6 +65,7 @@ def _concatenate(parts: Sequence[Array]) -> Array:
     if first.dtype.kind == "O":
         return np.concatenate(parts)
     rows = sum(len(part) for part in parts)
+    # Into aligned memory at once: concatenating first and aligning afterwards would copy the batch twice.
     return np.concatenate(parts, out=_empty_aligned((rows, *first.shape[1:]), first.dtype))
 
 
@@ -76,9 +80,9 @@ def find_input(request: InferRequest, name: str) -> Array | None:
 def gather(execution: Execution, name: str, ragged: bool = False, writeable: bool = False) -> Array | None:
     """Concatenate one input of all requests along the batch dimension.
 
-    If a request lacks an input that others of the batch have, or its shape differs from that of the first request, the
+    If a request lacks an input that others of the batch have, or its shape differs from the first request's shape, the
     request gets an error response. Its rows are zeros, so that the other requests keep their rows. The scheduler
-    compares the shapes of inputs, but not those of implicit states.
+    compares the shapes of inputs, but not the shapes of implicit states.
 
     Parameters
     ----------
@@ -106,8 +110,10 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
     """
     requests = execution.requests
     if ragged:
+        # Ragged inputs have no rows to keep in place, so a request without the input simply adds nothing.
         vectors = [array.ravel() for request in requests if (array := find_input(request, name)) is not None]
         return _concatenate(vectors) if vectors else None
+    # Nothing to concatenate: a batch of one request is passed on where it lies.
     if len(requests) == 1:
         array = find_input(requests[0], name)
         if array is None or not writeable or requests[0].read_only_inputs:
@@ -119,6 +125,7 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
         return None
     rows: list[Array] = []
     for index, part in enumerate(parts):
+        # Triton's ONNX Runtime backend uses the shape of the first state for all of them, and computes wrong values.
         if part is None or part.shape[1:] != present.shape[1:]:
             fail_mismatch(execution, index, name, None if part is None else part.shape, present.shape)
             fill = b"" if present.dtype.kind == "O" else 0
@@ -130,7 +137,7 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
 def fail_mismatch(
     execution: Execution, index: int, name: str, shape: Sequence[int] | None, expected: Sequence[int]
 ) -> None:
-    """Fail a request whose input cannot be concatenated with that of the first request of the batch.
+    """Fail a request whose input cannot be concatenated with the input of the first request of the batch.
 
     Nothing is done if the request already has a response, or is a null request.
 
@@ -146,6 +153,7 @@ def fail_mismatch(
     expected : sequence of int
         The shape in the first request, including the batch dimension.
     """
+    # A request can fail in several inputs; the first error is its response.
     if execution.responses[index] is not None or execution.requests[index].is_null:
         return
     if shape is None:
@@ -184,6 +192,7 @@ def decode_strings(execution: Execution, name: str, array: Array) -> Array:
     """
     encoded: list[bytes] = array.ravel().tolist()
     try:
+        # All at once and without looking at requests, since a string that is not UTF-8 is rare.
         strings = [string.decode() for string in encoded]
     except UnicodeDecodeError:
         for index, request in enumerate(execution.requests):
@@ -196,6 +205,7 @@ def decode_strings(execution: Execution, name: str, array: Array) -> Array:
             except UnicodeDecodeError:
                 message = f"{request.id_prefix}input '{name}' has a string that is not UTF-8"
                 execution.fail(index, InvalidArgumentError(message))
+        # The failed request keeps its rows, with replaced characters that nobody will see.
         strings = [string.decode(errors="replace") for string in encoded]
     return np.array(strings, dtype=object).reshape(array.shape)
 
@@ -214,7 +224,7 @@ def scatter(
     outputs : mapping of str to (TensorSpec, array)
         The outputs of the whole batch, with the batch dimension first if the model batches.
     batching : bool
-        Whether the model batches (``max_batch_size > 0``). If not, the one request gets the whole arrays.
+        Whether the model batches (``max_batch_size > 0``). If not, the only request gets the whole arrays.
     parts : mapping of str to sequence of shapes, optional
         For outputs that are one vector over all requests (``batch_output``): the shape of each request's part.
 

@@ -51,6 +51,7 @@ class BatchTensors:
 
     def __init__(self, config: pb.ModelConfig) -> None:
         batching = config.max_batch_size > 0
+        # Without a batch dimension there is one request, and nothing to be ragged.
         self.ragged = frozenset(tensor.name for tensor in config.input if tensor.allow_ragged_batch and batching)
         self._inputs = [
             (target, _VALUES[batch_input.kind], BY_NUMBER[batch_input.data_type].numpy, batch_input.source_input[0])
@@ -75,6 +76,7 @@ class BatchTensors:
 
 def _shapes(execution: Execution, source: str) -> Shapes:
     arrays = (find_input(request, source) for request in execution.requests)
+    # A request without the input counts as empty: the vectors that describe a batch need an entry for each request.
     return [(0,) if array is None else array.shape for array in arrays]
 
 
@@ -122,7 +124,7 @@ class ConfiguredTensors:
     states : dict
         The name of the state input for each state output.
     inputs, outputs : list of str
-        Names of all tensors, including those that describe a batch, controls and states.
+        Names of all tensors, including tensors that describe a batch, controls and states.
     """
 
     def __init__(self, config: pb.ModelConfig, *, takes_ragged: bool = True) -> None:
@@ -134,6 +136,7 @@ class ConfiguredTensors:
         self.states: dict[str, str] = {state.output_name: state.input_name for state in sequences.state}
         controls = [control.name for control in sequences.control_input]
         names = (*self.spec.inputs, *self.batch.input_names, *controls, *self.states.values())
+        # A name can occur twice, for example a control that is also a configured input.
         self.inputs: list[str] = list(dict.fromkeys(names))
         self.outputs: list[str] = list(dict.fromkeys((*self.spec.outputs, *self.states)))
 
@@ -152,7 +155,7 @@ class ConfiguredTensors:
         inputs, outputs : mapping of str to object
             The tensors of the model by name, in any form.
         check : callable
-            Checks datatype and dims of an input or output of the configuration against the one of the model; the third
+            Checks datatype and dims of a tensor of the configuration against the tensor of the model; the third
             argument is ``"input"`` or ``"output"``.
         has_other_inputs : bool, optional
             Whether the model may have more inputs than the configuration.
@@ -162,6 +165,7 @@ class ConfiguredTensors:
         InvalidArgumentError
             If it has not.
         """
+        # The number first, in the order of Triton's backends.
         if not has_other_inputs:
             check_input_count(self.spec.name, len(self.inputs), len(inputs))
         for name in self.inputs:
@@ -171,13 +175,14 @@ class ConfiguredTensors:
         for name, spec in self.spec.inputs.items():
             check(spec, inputs[name], "input")
         for name, spec in self.spec.outputs.items():
+            # Such an output is one vector over all requests, whose shape no `dims` can describe.
             if name not in self.batch.shaped_like:
                 check(spec, outputs[name], "output")
 
     def gather(
         self, execution: Execution, names: Iterable[str], *, optional: bool = False, decode: bool = False
     ) -> dict[str, Array]:
-        """Return the arrays of a batch by name: those that describe it, and inputs.
+        """Return the arrays of a batch by name: arrays that describe it, and inputs.
 
         Parameters
         ----------
@@ -218,6 +223,7 @@ class ConfiguredTensors:
             The state outputs to publish; all of them if omitted.
         """
         published = {name: produced[name] for name in (self.states if states is None else states)}
+        # States before outputs: if their rows do not fit, no request has been answered yet.
         publish_states(execution, published, self.batching)
         outputs = {name: (spec, produced[name]) for name, spec in self.spec.outputs.items()}
         scatter(execution, outputs, self.batching, self.batch.parts(execution))

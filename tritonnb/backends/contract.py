@@ -2,7 +2,7 @@
 
 A batch and its responses are an `Execution` (`tritonnb.backends.execution`).
 
-The objects and the order of the calls are those of Triton's backend API (*tritonbackend.h*)::
+Objects and order of calls follow Triton's backend API (*tritonbackend.h*)::
 
     Backend.initialize
       Backend.create_model -> BackendModel.initialize            once a model version
@@ -128,11 +128,13 @@ class ModelContext:
     @property
     def default_max_batch_size(self) -> int:
         """The ``default-max-batch-size`` of ``--backend-config``."""
+        # Triton passes this setting to every backend, whether it completes configurations or not.
         return int(self.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE))
 
     @property
     def parameters(self) -> dict[str, str]:
         """The ``parameters`` of the configuration, as strings."""
+        # Triton's parameters are messages with one string, so a number or a boolean is a text for the backend to read.
         return {key: value.string_value for key, value in self.config.parameters.items()}
 
 
@@ -171,7 +173,7 @@ class InstanceSpec:
 
 
 class InstanceLostError(InternalError):
-    """An instance has lost its state between executions, such as that of sequences.
+    """An instance has lost what it keeps between executions, such as the state of sequences.
 
     The hint says why.
     """

@@ -66,12 +66,13 @@ class DeviceStates:
         """Return the state inputs of a batch.
 
         They are copies, even for a single request: if a model writes to them and then fails, the states must not
-        change. A request whose state has another shape than that of the first request gets an error response.
+        change. A request whose state has another shape than the first request's state gets an error response.
         """
         gathered: dict[str, torch.Tensor] = {}
         for name in self.inputs:
             rows = [self._on_device(_state(request, name)) for request in execution.requests]
             for index, row in enumerate(rows):
+                # The batcher does not compare the shapes of states, as on Triton.
                 if row.shape[1:] != rows[0].shape[1:]:
                     fail_mismatch(execution, index, name, row.shape, rows[0].shape)
                     rows[index] = torch.zeros_like(rows[0])
@@ -83,17 +84,21 @@ class DeviceStates:
 
     def publish(self, execution: Execution, produced: Mapping[str, torch.Tensor]) -> None:
         """Make each request's rows of the state outputs the next state of its sequence."""
+        # Detached, since a module may return a parameter itself, which requires gradients even where no graph is
+        # recorded.
         states = {name: produced[name].detach() for name in self.by_output}
         publish_states(execution, states, self._batching, torch.clone)
 
     def from_ort_value(self, value: ort.OrtValue) -> torch.Tensor:
         """Return a tensor that shares the memory of an ONNX Runtime value on the device."""
         tensor = from_dlpack(value)
+        # ONNX Runtime exports booleans through DLPack as bytes.
         return tensor.view(torch.bool) if value.data_type() == "tensor(bool)" else tensor
 
     def _on_device(self, state: torch.Tensor | npt.NDArray[np.generic]) -> torch.Tensor:
         if isinstance(state, torch.Tensor):
             return state
+        # `from_numpy` warns of read-only arrays, and initial states are read-only.
         return torch.from_numpy(np.require(state, requirements="W")).to(self._device)
 
 

@@ -25,6 +25,7 @@ def memory_growth(*places: MemoryPlace) -> Iterator[dict[MemoryPlace, int]]:
     before = memory_in_use(places)
     growth: dict[MemoryPlace, int] = {}
     yield growth
+    # At least 0: memory can shrink meanwhile, since other models run in this process and others use the GPU.
     growth.update((place, max(0, size - before[place])) for place, size in memory_in_use(places).items())
 
 

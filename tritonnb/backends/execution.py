@@ -35,11 +35,13 @@ def accepted(request: InferRequest, response: InferResponse) -> InferResponse:
     for output in response.outputs:
         problem = problem or find_text_error("name of an output", output.name)
         if output.datatype.variable_size and not problem:
+            # Only objects can be of any type; every other dtype has been checked when the array was made.
             wrong = [element for element in output.array.ravel().tolist() if type(element) is not bytes][:1]
             if wrong:
                 problem = f"output {shown(output.name)}: expected elements of type bytes, got {shown(wrong[0])}"
     if not problem:
         return response
+    # `final` is kept, so that a decoupled model whose third response is wrong can go on.
     return InferResponse(error=InternalError(f"model '{request.model_name}': {problem}"), final=response.final)
 
 
@@ -78,8 +80,10 @@ class ResponseSender:
         if self.closed:
             raise InternalError("Unable to send response. Response sender has been closed.")
         self.closed = response.final
+        # A copy, since a model may use the memory of its arrays again as soon as `send` returns.
         response = accepted(self._request, response.copy())
         if self._request.step is not None and not response.final:
+            # `max_inflight_requests` of an ensemble holds back the sender here; Triton blocks it for up to 300 s.
             self._request.step.throttle()
         self._deliver(self._request, response)
 
@@ -170,6 +174,7 @@ class Execution:
         """
         requested = self.requests[index].requested_outputs
         if requested is not None:
+            # A backend may compute all outputs anyway, so it need not look at what was asked for.
             outputs = [output for output in outputs if output.name in requested]
         self.answer(index, InferResponse(outputs, parameters=parameters))
 
@@ -202,6 +207,8 @@ class Execution:
         """
         if self.responses[index] is not None:
             raise InternalError(f"request {index} of the batch: expected one response, got a second one")
+        # The array of a batch is divided into views: without a copy, one slow client would keep the outputs of the
+        # whole batch in memory.
         response.copy_contents()
         self.responses[index] = accepted(self.requests[index], response)
 
@@ -226,6 +233,8 @@ class FailureLog:
         if isinstance(error, TritonError):
             error.message = printable(error.message)  # a function can raise one with any text
             return strip_traceback(error)
+        # The lines of the traceback and not the text, which often contains values of the request and would log each
+        # batch.
         place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
         if place in self._places:
             text = printable(error)
@@ -267,6 +276,7 @@ def complete_responses(
     """
     failures: list[str] = []
     if raised is not None:
+        # An exception ends iterative sequences as well: nobody knows which of the requests it concerns.
         execution.rescheduled.clear()
     for index, response in enumerate(execution.responses):
         sender = execution.senders.get(index)
@@ -274,6 +284,7 @@ def complete_responses(
             # It is executed again, or its sender passes on the responses.
             failures.append("" if execution.reported.get(index, True) else "BACKEND")
             continue
+        # Triton's Python backend counts an error response as a success of the model, surprisingly; the others do not.
         failed = response is None or (response.error is not None and errors_fail)
         if raised is None and response is not None:
             failed = not execution.reported.get(index, not failed)

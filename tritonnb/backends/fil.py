@@ -135,8 +135,11 @@ def load_trees(context: ModelContext) -> treelite.Model:
     if kind not in _FORMATS:
         raise UnsupportedError(f"{kind} not recognized as a valid serialization format.")
     filename, load = _FORMATS[kind]
+    # UNAVAILABLE is the status of Triton's FIL backend; most others have NOT_FOUND.
     path = model_checks.find_model_file(context, filename, error=UnavailableError)
     allow_unknown = model_checks.boolean_parameter(context, "xgboost_allow_unknown_field", False)
+    # Searched before treelite reads it, because treelite accepts some of these files and predicts wrong values without
+    # a word.
     content = path.read_bytes()
     for what, pattern in _UNSUPPORTED.items():
         if pattern.search(content):
@@ -159,6 +162,7 @@ def _drop_trees_after_best_iteration(context: ModelContext, model: treelite.Mode
     treelite does not read the attribute, and Triton's backend uses all trees.
     """
     best, parallel = _BEST_ITERATION.search(content), _PARALLEL_TREES.search(content)
+    # Trained without early stopping: all trees count.
     if best is None:
         return
     trees = (int(best[1]) + 1) * max(1, int(parallel[1]) if parallel else 1) * _field(model, "num_class")
@@ -169,6 +173,7 @@ def _drop_trees_after_best_iteration(context: ModelContext, model: treelite.Mode
     )
     for number in range(trees, model.num_tree):
         tree = model.get_tree_accessor(number)
+        # A tree whose leaves are 0 adds nothing, which is simpler than taking it out of the model.
         tree.set_field("leaf_value", np.zeros_like(tree.get_field("leaf_value")))
 
 
@@ -184,6 +189,8 @@ class FilBackend(Backend):
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching, which every tree model supports."""
         config = context.config
+        # Triton's FIL backend completes nothing; the file knows the number of features and classes, so there is nothing
+        # to guess.
         if config.input and config.output:
             return config
         model, options = load_trees(context), FilOptions(context)
@@ -210,6 +217,7 @@ class FilModel(BackendModel):
         context = self.context
         for name, replacement in _REMOVED.items():
             if name in context.parameters:
+                # A warning and not an error, since configurations of older releases should still load.
                 advice = f"; use '{replacement}' instead" if replacement else ""
                 logger.warning("model '%s': parameter '%s' was removed from Triton%s", context.name, name, advice)
         self.tensors = ConfiguredTensors(context.config)
@@ -262,6 +270,8 @@ class FilInstance(BackendModelInstance):
         """
         model = self._model
         try:
+            # One thread by default: with a thread on each core, a batch of 16 rows took 100 times as long on a busy
+            # machine with two cores.
             return np.asarray(treelite.gtil.predict(model.trees, rows, nthread=model.options.threads))
         except treelite.TreeliteError:
             return np.asarray(treelite.gtil.predict(model.trees, rows, nthread=ALLOWED_THREADS))
@@ -278,6 +288,7 @@ class FilInstance(BackendModelInstance):
                 return np.asarray(np.argmax(np.maximum(scores, 0), axis=1), np.float32)
             return (scores[:, 0] > options.threshold).astype(np.float32)
         if self._model.classes == 1:
+            # A binary classifier may be configured with one probability or with two; the libraries return two.
             if options.is_classifier and self._output.backend_dims[-1] == 2:
                 return np.concatenate([1 - scores, scores], axis=1).astype(np.float32)
             return scores[:, 0].astype(np.float32)

@@ -52,6 +52,7 @@ def function_config(function: Function, fields: Mapping[str, object]) -> pb.Mode
     """
     if not callable(function):
         raise InvalidArgumentError(f"expected a function to serve as a model, got {function!r}")
+    # `functools.partial` objects and callable instances have no name.
     name = str(fields.get("name", getattr(function, "__name__", "function")))
     signature = _signature(function, name)
     config = pb.ModelConfig(name=name, backend=FunctionBackend.name)
@@ -60,6 +61,7 @@ def function_config(function: Function, fields: Mapping[str, object]) -> pb.Mode
             raise InvalidArgumentError(
                 f"model '{name}': expected parameters that can be passed by name, as inputs are, got '{parameter.name}'"
             )
+        # A parameter such as `scale=2.0` is an ordinary default of Python, which no client should have to send.
         if parameter.annotation is inspect.Parameter.empty and parameter.default is not inspect.Parameter.empty:
             continue  # not an input: its default is used
         tensor = _tensor_type(parameter.annotation, f"parameter '{parameter.name}'", name)
@@ -74,6 +76,7 @@ def function_config(function: Function, fields: Mapping[str, object]) -> pb.Mode
         set_fields(config, {field: value for field, value in fields.items() if field not in nested})
         return with_overrides(config, {field: fields[field] for field in sorted(nested)})
     except InvalidArgumentError as error:
+        # The nested errors name the model in some cases and not in others; it must be there exactly once.
         prefix = f"model '{name}': "
         raise InvalidArgumentError(prefix + str(error).removeprefix(prefix)) from None
 
@@ -85,6 +88,7 @@ def _signature(function: Function, name: str) -> inspect.Signature:
             "a request write a model.py with a decoupled transaction policy"
         )
     try:
+        # `eval_str`, because `from __future__ import annotations` makes strings of all annotations in a module.
         return inspect.signature(function, eval_str=True)
     except InvalidArgumentError as error:  # from a `TensorType`
         raise InvalidArgumentError(f"model '{name}': {error}") from None
@@ -152,6 +156,7 @@ class FunctionInstance(BackendModelInstance):
         """Gather the batch, call the function, and scatter its results."""
         arrays = {name: self._gather(execution, tensor) for name, tensor in self._spec.inputs.items()}
         execution.compute_started()
+        # An absent optional input is left out, so that the default of the parameter applies and not None.
         returned = self._function(**{name: array for name, array in arrays.items() if array is not None})
         if inspect.iscoroutine(returned):
             returned = self._coroutines.run(returned)
@@ -166,6 +171,7 @@ class FunctionInstance(BackendModelInstance):
         self._coroutines.close()
 
     def _gather(self, execution: Execution, spec: TensorSpec) -> Array | None:
+        # Writable, because users write functions like `x -= x.mean()`, and must not change what a caller still has.
         array = gather(execution, spec.name, spec.ragged, writeable=True)
         return None if array is None else spec.datatype.to_values(array)
 
@@ -211,6 +217,7 @@ def _names(outputs: Iterable[object]) -> str:
 
 def _read_output(spec: ModelSpec, output: TensorSpec, value: npt.ArrayLike, rows: int) -> Array:
     where = f"model '{spec.name}': output '{output.name}'"
+    # The most frequent error of a new function is a missing `return`, so it has its own question.
     if value is None:
         raise InternalError(f"{where} expected {output.datatype.name} values, got None: does the function return them?")
     try:

@@ -1,8 +1,8 @@
 """The location of the class of a backend, from which any process can create it.
 
-Backends are found by name, through the entry point group ``tritonnb.backends``: the built-in ones are registered in the
-same way as those of other packages. A backend written in Python, as on Triton, is a directory with a *model.py* in the
-backend directory; one in C++ is a shared library.
+Backends are found by name, through the entry point group ``tritonnb.backends``: the built-in backends are registered in
+the same way as backends of other packages. A backend written in Python, as on Triton, is a directory with a *model.py*
+in the backend directory; a backend in C++ is a shared library.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ class BackendLocation:
             If a library that it needs is not installed.
         """
         try:
+            # An entry point and not a class, because a child process has to import the backend by itself.
             backend: Backend = EntryPoint(self.name, self.entry_point, BACKEND_GROUP).load()(*self.arguments)
         except ImportError as error:
+            # The import error alone names a module, which is not always the name of its package.
             advice = f': pip install "tritonnb[{REQUIREMENTS[self.name][1]}]"' if self.name in REQUIREMENTS else ""
             advice += f", or {_ALTERNATIVES[self.name]}" if self.name in _ALTERNATIVES else ""
             raise UnsupportedError(
@@ -93,6 +95,7 @@ def find_backend(name: str, directory: Path | None = None, library: Path | None 
     UnsupportedError
         If the backend exists on Triton only.
     """
+    # The caller has searched the version, model and backend directories for it, in Triton's order.
     if library is not None:
         return BackendLocation(name, _NATIVE, (str(library), name))
     registered = list(entry_points(group=BACKEND_GROUP, name=name))

@@ -1,8 +1,8 @@
-"""Checks that backends share: the model file, and the tensors of the configuration against those of the model.
+"""Checks that backends share: the model file, and the tensors of the configuration against the tensors of the model.
 
 A backend whose models declare their own inputs and outputs converts the declarations to `ModelTensor` objects. It can
 then complete a configuration from them (`complete_config`) and check that a configuration fits them (`check_tensor`).
-The error texts are those of Triton's backends.
+The error texts are the texts of Triton's backends.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ def find_model_file(
     ...     find_model_file(ModelContext("m", 1, pb.ModelConfig(), Path(directory)), "model.bin").name
     'model.bin'
     """
+    # The name comes from the configuration, perhaps from a client; that it stays within the model is checked when the
+    # configuration is read.
     path = context.version_directory / (context.config.default_model_filename or default)
+    # ONNX models with external data are a directory: *model.onnx/model.onnx*, and its weights beside it.
     if in_directory and path.is_dir():
         path = path / default
     if not (path.exists() if may_be_directory else path.is_file()):
@@ -218,12 +221,14 @@ def complete_config(
         )
     if batching and not config.max_batch_size:
         config.max_batch_size = max(default_max_batch_size, 0)
+        # A limit of 1 needs no batcher, and a configured scheduler is a decision that completion must not change.
         if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
             config.dynamic_batching.SetInParent()
     has_batch = config.max_batch_size > 0
     for target, tensors in missing:
         for tensor in tensors:
             dims = tensor.shape[1:] if has_batch else tensor.shape
+            # A configuration cannot have a tensor without dims, so a scalar is [1] with an empty reshape.
             added = target.add(name=tensor.name, data_type=tensor.datatype.number, dims=dims or [1])
             if not dims and has_batch:
                 added.reshape.SetInParent()
@@ -249,6 +254,7 @@ def check_input_count(model_name: str, configured: int, provided: int, required:
     --------
     >>> check_input_count("m", configured=1, provided=2, required=1)
     """
+    # A range, because an argument of a TorchScript module that has a default may be configured or not.
     if not (provided if required is None else required) <= configured <= provided:
         raise InvalidArgumentError(
             f"unable to load model '{model_name}', configuration expects {configured} inputs, model provides {provided}"
@@ -256,7 +262,7 @@ def check_input_count(model_name: str, configured: int, provided: int, required:
 
 
 def find_tensor(name: str, tensors: Mapping[str, T], kind: str) -> T:
-    """Return the tensor of the model with the name of a configured one.
+    """Return the tensor of the model with the name of a configured tensor.
 
     Parameters
     ----------
@@ -283,10 +289,10 @@ def find_tensor(name: str, tensors: Mapping[str, T], kind: str) -> T:
 
 
 def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, kind: str) -> None:
-    """Check that the datatype and dims of a configured tensor fit those of the model.
+    """Check that the datatype and dims of a configured tensor fit the tensor of the model.
 
-    An input may have more specific dims than in the model. Those of an output must be equal: the model may return other
-    shapes than more specific dims promise.
+    An input may have more specific dims than in the model. The dims of an output must be equal: the model may return
+    other shapes than more specific dims promise.
 
     Parameters
     ----------
@@ -305,7 +311,7 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
 
     Notes
     -----
-    The rules and messages are those of ``CompareDimsSupported`` in Triton's ONNX Runtime and TensorFlow backends.
+    Rules and messages follow ``CompareDimsSupported`` in Triton's ONNX Runtime and TensorFlow backends.
 
     Examples
     --------
@@ -317,6 +323,7 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     batching = config.max_batch_size > 0
     shape = tensor.shape
     dims = tuple(spec.backend_dims)
+    # A first dimension of 1 is not a batch: the model would fail with the first batch of two rows.
     if batching and shape[:1] != (-1,):
         raise InvalidArgumentError(
             f"model '{config.name}', tensor '{spec.name}': for the model to support batching the shape should have at "
@@ -337,7 +344,7 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
 
 
 def check_datatype(model_name: str, spec: TensorSpec, provided: DataType, kind: str) -> None:
-    """Check that the datatype of a configured tensor is the one that the model provides.
+    """Check that the model provides the datatype of a configured tensor.
 
     Raises
     ------
@@ -354,13 +361,13 @@ def check_datatype(model_name: str, spec: TensorSpec, provided: DataType, kind: 
 def shape_error(
     model_name: str, tensor_name: str, shape: Sequence[int], expected: Sequence[int], batching: bool
 ) -> InvalidArgumentError:
-    """Return the error of a configured tensor whose dims do not fit those of the model.
+    """Return the error of a configured tensor whose dims do not fit the dims of the model.
 
     Parameters
     ----------
     model_name, tensor_name : str
     shape, expected : sequence of int
-        The shape in the model, and the one that the configuration describes.
+        The shape in the model, and the shape that the configuration describes.
     batching : bool
         Whether ``expected`` begins with a batch dimension.
     """

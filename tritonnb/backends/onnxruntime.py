@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tritonnb.backends.device_states import DeviceStates
 
 MODEL_FILE = "model.onnx"
-#: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
+#: Sessions are created one at a time, so that the growth of the process's memory belongs to one session.
 _measuring = fork_safe(threading.Lock())
 
 #: The datatypes by the type that ONNX Runtime reports for a tensor, such as ``tensor(float)``.
@@ -77,6 +77,7 @@ class OnnxRuntimeBackend(Backend):
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Check the settings."""
+        # Triton's process is its own; in a notebook, the pool would also serve sessions of the user.
         if settings.get("enable-global-threadpool", "0") not in ("0", "false"):
             raise UnsupportedError(
                 "enable-global-threadpool is not supported, since it would affect all sessions of this process, "
@@ -85,7 +86,7 @@ class OnnxRuntimeBackend(Backend):
             )
 
     def default_instance_count(self, kind: str) -> int:
-        """Return two on the CPU, as on Triton, and otherwise one."""
+        """Return 2 on the CPU, as on Triton, and otherwise 1."""
         return 2 if kind == "KIND_CPU" else 1
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
@@ -94,6 +95,7 @@ class OnnxRuntimeBackend(Backend):
         if config.input and config.output:
             return config
         path = model_checks.find_model_file(context, MODEL_FILE, in_directory=True)
+        # On the CPU whatever the instances use: completion only reads names, types and shapes.
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         inputs, outputs = session.get_inputs(), session.get_outputs()
         _check_are_tensors((*inputs, *outputs))
@@ -117,7 +119,7 @@ class OnnxModel(BackendModel):
     parallel_instances = True
 
     def initialize(self) -> None:
-        """Read the options, so that a wrong one fails the load before a session is created."""
+        """Read the options, so that a wrong option fails the load before a session is created."""
         self.path = model_checks.find_model_file(self.context, MODEL_FILE, in_directory=True)
         self.tensors = ConfiguredTensors(self.context.config)
         self.options = session_options(self.context)
@@ -136,6 +138,7 @@ class OnnxInstance(BackendModelInstance):
         self._spec = spec
         self._device: tuple[str, int] | None = None
         self._device_states: DeviceStates | None = None
+        # A session on the CPU may be run by any thread, while CUDA has a current device for each thread.
         self.thread_agnostic = spec.kind == "KIND_CPU"
 
     def initialize(self) -> None:
@@ -150,6 +153,7 @@ class OnnxInstance(BackendModelInstance):
                 raise InternalError(f"onnx runtime error: {error}") from error
         _check_config(model, self._session)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
+        # A scalar is configured with dims [1]; ONNX Runtime refuses an array of one dimension for it.
         self._scalar_inputs = {node.name for node in _inputs(self._session).values() if not node.shape}
         has_strings = any(_DATATYPES.get(tensor.type, INVALID).variable_size for tensor in tensors)
         if spec.kind == "KIND_GPU" and not has_strings:
@@ -192,6 +196,7 @@ class OnnxInstance(BackendModelInstance):
     def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
         """List the tensors that pass through the CPU: all except the bound states."""
         inputs = [node.name for node in self._session.get_inputs()]
+        # Optional inputs are initializers that a request may override, which `get_inputs` does not list.
         optional = [tensor.name for tensor in self._model.context.config.input if tensor.optional]
         self._inputs = [name for name in dict.fromkeys([*inputs, *optional]) if name not in bound_states.values()]
         self._states = [name for name in self._model.tensors.states if name not in bound_states]
@@ -206,6 +211,7 @@ class OnnxInstance(BackendModelInstance):
         execution.compute_started()
         try:
             if self._device is None:
+                # Without the interpreter lock, so that the instances of a model run in parallel.
                 results = self._session.run(self._fetched_names, feeds, self._model.run_options)
             else:
                 results = self._run_bound(execution, feeds, self._device)
@@ -280,20 +286,21 @@ def _model_tensor(tensor: ort.NodeArg) -> model_checks.ModelTensor:
 
 
 def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
-    """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
+    """Check that the model has the configured tensors, with datatypes and dims that fit."""
     config = model.context.config
 
     def check(spec: TensorSpec, node: ort.NodeArg, kind: str) -> None:
         tensor = _model_tensor(node)
         is_optional = kind == "input" and spec.optional
         if is_optional and model.tensors.batching:
-            # Requests of a batch that override an initializer and those that do not would need separate executions.
+            # Requests of a batch that override an initializer and requests that do not would need separate executions.
             raise InvalidArgumentError(
                 f"unable to load model '{config.name}', optional input '{tensor.name}' is not supported for models "
                 "that support batching"
             )
         if kind == "output" or spec.name not in model.tensors.ragged:
             model_checks.check_tensor(config, spec, tensor, kind)
+        # A ragged input is one vector without a batch dimension, whatever `max_batch_size` says.
         elif tensor.shape != (-1,):
             raise InvalidArgumentError(
                 f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
@@ -325,6 +332,7 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
         If an option has an invalid value.
     """
     options = ort.SessionOptions()
+    # Errors only: ONNX Runtime writes to the standard error output of the process, which is the user's.
     options.log_severity_level = 3
     level = context.config.optimization.graph.level
     options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
@@ -335,6 +343,7 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
     options.enable_cpu_mem_arena = bool(model_checks.integer_parameter(context, "enable_mem_arena", 1))
     options.enable_mem_pattern = bool(model_checks.integer_parameter(context, "enable_mem_pattern", 1))
     for name, value in context.parameters.items():
+        # Passed on unchecked, as on Triton: ONNX Runtime knows the keys of its version.
         if name.startswith("session."):
             options.add_session_config_entry(name, value)
     return options
@@ -355,7 +364,7 @@ def providers(context: ModelContext, spec: InstanceSpec) -> list[str | tuple[str
     Raises
     ------
     InvalidArgumentError
-        If an accelerator, or one of its parameters, is unknown.
+        If an accelerator or a parameter of an accelerator is unknown.
     UnsupportedError
         If the installed ONNX Runtime does not have the provider.
     """
@@ -368,11 +377,13 @@ def providers(context: ModelContext, spec: InstanceSpec) -> list[str | tuple[str
         if provider is None:
             raise InvalidArgumentError(f"unknown Execution Accelerator '{accelerator.name}' is requested")
         providers_with_options.append((provider, _options(provider, dict(accelerator.parameters))))
+    # Also behind TensorRT, which does not implement every operator.
     if on_gpu and _CUDA not in [name for name, _ in providers_with_options]:
         parameters = {name: value for name, value in context.parameters.items() if name in _CUDA_PARAMETERS}
         providers_with_options.append((_CUDA, _options(_CUDA, parameters)))
     available = ort.get_available_providers()
     for name, options in providers_with_options:
+        # ONNX Runtime itself only warns and then runs on the CPU, which nobody would notice but by the latency.
         if name not in available:
             raise UnsupportedError(
                 f"model '{config.name}': expected an onnxruntime with {name}, got {', '.join(available)}: "
@@ -380,6 +391,7 @@ def providers(context: ModelContext, spec: InstanceSpec) -> list[str | tuple[str
             )
         if on_gpu:
             options["device_id"] = str(spec.device_id)
+    # The CPU is always the last choice, because no other provider implements all operators.
     return [*providers_with_options, "CPUExecutionProvider"]
 
 

@@ -80,8 +80,10 @@ class OpenVinoModel(BackendModel):
         self.pads_batches = is_yes(context, "ENABLE_BATCH_PADDING")
         device = context.parameters.get("TARGET_DEVICE", "").upper() or "CPU"
         extension = context.parameters.get("CPU_EXTENSION_PATH", "")
+        # Before the file is read, so that a wrong parameter of a large model fails at once.
         _check_config(context)
         properties = device_properties(context)
+        # One core for each model, since an extension reaches every model of its core.
         core = ov.Core()
         with memory_growth(CPU) as self.memory:
             if extension:
@@ -113,6 +115,7 @@ class OpenVinoInstance(BackendModelInstance):
     def __init__(self, model: OpenVinoModel) -> None:
         self._model = model
         self._max_batch_size = model.tensors.spec.max_batch_size
+        # Asked of the compiled model, because operations of the graph can fix the size in spite of a variable input.
         self._has_fixed_batch_size = self._max_batch_size > 0 and model.compiled.input(0).partial_shape[0].is_static
 
     def initialize(self) -> None:
@@ -141,6 +144,7 @@ class OpenVinoInstance(BackendModelInstance):
     def _padding(self, rows: int) -> int:
         """Return the number of rows of zeros that the batch needs."""
         missing = self._max_batch_size - rows
+        # Without batching there are no rows to count.
         if not self._max_batch_size or not missing:
             return 0
         if self._model.pads_batches:
@@ -154,6 +158,7 @@ class OpenVinoInstance(BackendModelInstance):
         return 0
 
     def _output(self, name: str, rows: int, padding: int) -> npt.NDArray[Any]:
+        # A view of the request's memory, which the next batch overwrites; responses are copied before that.
         array: npt.NDArray[Any] = self._request.get_tensor(name).data
         if self._max_batch_size and (not array.ndim or array.shape[0] != rows + padding):
             raise InternalError(
@@ -189,15 +194,17 @@ def device_properties(context: ModelContext) -> dict[str, Any]:
     Raises
     ------
     InvalidArgumentError
-        If one has an invalid value.
+        If a parameter has an invalid value.
     """
     properties: dict[str, Any] = {}
     for name, (pattern, expected) in _DEVICE_PARAMETERS.items():
         value = context.parameters.get(name, "").upper()
         if not value:
             continue
+        # Checked here for Triton's texts, and before a large file is read.
         if not re.fullmatch(pattern, value):
             raise InvalidArgumentError(f"expected the parameter '{name}' to be {expected}, got {value.lower()}")
+        # OpenVINO has no property of this name; the precision is a hint there.
         if name == "HINT_BF16":
             properties["INFERENCE_PRECISION_HINT"] = "bf16"
         else:
@@ -206,7 +213,7 @@ def device_properties(context: ModelContext) -> dict[str, Any]:
 
 
 def _check_device_properties(core: ov.Core, context: ModelContext, device: str, properties: dict[str, Any]) -> None:
-    """Refuse properties that the device lacks: devices of different versions of OpenVINO have different ones."""
+    """Refuse properties that the device lacks: devices of different versions of OpenVINO have different properties."""
     supported = core.get_property(device, "SUPPORTED_PROPERTIES")
     for name in properties:
         if name not in supported:
@@ -249,6 +256,7 @@ def port_name(port: Any) -> str:
     InvalidArgumentError
         If it has none.
     """
+    # ONNX and IR files nearly always have names; a graph that was built in Python may have none.
     if not port.names:
         raise InvalidArgumentError(
             f"tensor of node '{port.node.friendly_name}': expected a name, got none; save the model with named tensors"
@@ -288,7 +296,7 @@ def model_tensor(port: Any) -> model_checks.ModelTensor:
 def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, pads_batches: bool) -> ov.Model:
     """Check the configured tensors, and give the model their datatypes and batch size.
 
-    With ``RESHAPE_IO_LAYERS``, its inputs get their dims, too.
+    With ``RESHAPE_IO_LAYERS``, its inputs also get their dims.
 
     Parameters
     ----------
@@ -319,6 +327,7 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, pads_
     for name, tensor in spec.outputs.items():
         model_checks.find_tensor(name, outputs, "output")
         _check_datatype(context, tensor, "output")
+    # Conversion first: it may insert operations at the inputs, to which the batch size then applies.
     model = _convert(model, spec)
     if reshape:
         _reshape(model, spec)
@@ -334,7 +343,7 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, pads_
 
 
 def _by_name(ports: Any) -> dict[str, Any]:
-    """Return the inputs or outputs by name; one can have several names."""
+    """Return the inputs or outputs by name; a port can have several names."""
     return {name: port for port in ports if port_name(port) for name in port.names}
 
 
@@ -383,12 +392,15 @@ def _reshape(model: ov.Model, spec: ModelSpec) -> None:
 def _set_batch_size(model: ov.Model, spec: ModelSpec, is_fixed: bool) -> None:
     """Make the first dimension of every input variable, or ``max_batch_size`` if it is fixed.
 
-    Operations of the model that fix the batch size of an output fix it, too.
+    Operations of the model that fix the batch size of an output also fix the batch size of its inputs.
     """
     for name in spec.inputs:
         with errors_in(f"setting layout for {name}"):
+            # `set_batch` finds the dimension by the layout, which most files do not have.
             model.input(name).node.set_layout(ov.Layout("N..."))
     with errors_in("setting max batch size"):
+        # Triton compiles for exactly `max_batch_size` rows, so that almost every batch of a dynamic batcher fails or is
+        # padded.
         ov.set_batch(model, -1)
         if is_fixed or any(model_tensor(model.output(name)).shape[:1] != (-1,) for name in spec.outputs):
             ov.set_batch(model, spec.max_batch_size)

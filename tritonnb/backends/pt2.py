@@ -53,7 +53,7 @@ _ROWS_CHECK = re.compile(rb'dim value is too small at 0, "\s*<< "expected it to 
 _FIRST_SIZE = 2
 _BATCH_ADVICE = "; export it with a dynamic first dimension that allows max_batch_size rows, or set max_batch_size: 0"
 
-#: Archives are loaded one at a time, so that the growth of the process's memory is that of one archive.
+#: Archives are loaded one at a time, so that the growth of the process's memory belongs to one archive.
 _loading = fork_safe(threading.Lock())
 
 
@@ -62,6 +62,7 @@ class Pt2Model(BackendModel):
 
     def initialize(self) -> None:
         """Find the archive and check the names and datatypes of the configuration."""
+        # `setdefault`: a user who has switched the checks off for the whole process meant it.
         os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")
         context = self.context
         self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
@@ -108,6 +109,7 @@ class Pt2Instance(BackendModelInstance):
         model = self._model
         with memory_growth(self._place) as self.memory:
             self._loader = model.load(self._spec.device_id if self._device.type == "cuda" else -1).loader
+        # An archive is compiled for one kind of device, which nothing in the configuration says.
         built_for = self._loader.get_metadata().get("AOTI_DEVICE_KEY", self._device.type)
         if built_for != self._device.type:
             raise InvalidArgumentError(
@@ -124,6 +126,8 @@ class Pt2Instance(BackendModelInstance):
         """Gather, run, scatter."""
         tensors = self._model.tensors
         gathered = tensors.gather(execution, self._positions)
+        # `torch.export` specializes dimensions of size 1, so many programs refuse a single row: it gets company of
+        # zeros.
         missing = self._minimum_rows - execution.size if tensors.batching else 0
         arrays = [append_zeros(gathered[name], missing) for name in self._positions]
         execution.compute_started()
@@ -147,7 +151,7 @@ class Pt2Instance(BackendModelInstance):
             flat[position] = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
         with torch.inference_mode() if self._model.inference_mode else torch.no_grad():
             # The list is emptied by the call.
-            # A result of the module can be None; it has a position, too, and `_check_program` refuses it as an output.
+            # A result of the module can be None; it also has a position, and `_check_program` refuses it as an output.
             return [
                 None if result is None else result.detach().cpu().contiguous().numpy()
                 for result in self._loader.boxed_run(flat)
@@ -175,6 +179,7 @@ def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
     >>> argument_names(["[1, " + both + "]", "[1, " + leaf + "]"])
     (['ARGS[0]', 'KWARGS[k]'], ['RESULT'])
     """
+    # The first number is the version of the format, so far always 1.
     (_, arguments), (_, result) = (json.loads(document) for document in call_spec)
     args, kwargs = arguments["children_spec"]
     return [*_leaves(args, "ARGS"), *_leaves(kwargs, "KWARGS")], list(_leaves(result, "RESULT"))
@@ -221,6 +226,7 @@ def first_line(error: Exception) -> str:
 def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     known = numbered(inputs, "INPUT__")
     positions = {name: find_tensor(name, known, "input") for name in model.tensors.inputs}
+    # All inputs are needed: a compiled program has no defaults.
     if missing := [name for index, name in enumerate(inputs) if index not in positions.values()]:
         raise InvalidArgumentError(
             f"unable to load model '{model.context.name}', configuration expects {len(positions)} inputs, model "
@@ -244,7 +250,7 @@ class ConfiguredTensor(NamedTuple):
     kind : str
         ``input``, ``output`` or ``state``.
     name : str
-        Of a state, that of its output.
+        For a state, the name of its output.
     datatype : str
     dims : tuple of int
         After the reshape.
@@ -305,6 +311,8 @@ def least_rows(archive: Path) -> int | None:
     """
     with zipfile.ZipFile(archive) as files:
         sources = [files.read(name) for name in files.namelist() if name.endswith(".wrapper.cpp")]
+    # Reading the C++ source for a number is a hack, but the archive says it nowhere else; without sources, the program
+    # is run with one row.
     row_counts = [int(rows) for source in sources for rows in _ROWS_CHECK.findall(source)]
     return max(row_counts, default=1) if sources else None
 
@@ -380,6 +388,8 @@ def _run_accepted(
     configured = {dim for tensor in spec.outputs.values() for dim in tensor.backend_dims}
     size = next(size for size in itertools.count(_FIRST_SIZE) if size not in configured)
     sizes = {name: [size if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
+    # Each round fixes one variable dimension to the size that the program names. A program whose checks contradict each
+    # other would never end, but the compiler should not write such a program.
     while True:
         arrays = [np.zeros(sizes[name], datatype.numpy) for name, (_, datatype) in shapes.items()]
         try:
@@ -404,6 +414,7 @@ def _run_accepted(
 
 
 def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array | None) -> None:
+    # Positions of None are kept so that the names of the other results stay right.
     if array is None:
         raise InvalidArgumentError(
             f"model '{spec.name}', output '{tensor.name}': expected a tensor, got None; remove the output"

@@ -86,6 +86,7 @@ def export_pt2(
                 f"input {index}: expected a tensor{' with a batch dimension' if batching else ''}, got {example!r}"
             )
     try:
+        # Tried before the compilation, which takes minutes and would fail at its end.
         pytree.treespec_dumps(pytree.tree_structure(examples))
     except NotImplementedError as error:  # would be raised after the compilation
         raise InvalidArgumentError(
@@ -95,12 +96,14 @@ def export_pt2(
     if batching:
         # PyTorch treats a dimension of size 1 as a constant.
         examples = pytree.tree_map(lambda example: torch.cat([example, example])[:_ROWS], examples)
+        # One symbol for all inputs: their rows belong together.
         batch = torch.export.Dim("batch", min=1, max=max_batch_size)
         arguments, keywords = pytree.tree_map(lambda _: {0: batch}, examples)
         dynamic_shapes = (*arguments, *keywords.values())
     plain = _with_plain_results(module.eval())
     program = torch.export.export(plain, *examples, dynamic_shapes=dynamic_shapes)
     with torch.no_grad():
+        # The module runs once for the shapes of its results; the exported program knows their rows as a symbol only.
         results = pytree.tree_leaves(plain(*examples[0], **examples[1]))
     path = Path(directory)
     text = _config_text(path.name, max_batch_size, pytree.tree_leaves(examples), results)
@@ -140,6 +143,7 @@ def _with_plain_results(module: Any) -> Any:
 def _plain(value: Any, name: str) -> Any:
     import torch
 
+    # `SymInt`, since the module runs with symbolic sizes while it is exported.
     if isinstance(value, torch.Tensor | torch.SymInt | None) or type(value) is int:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -163,10 +167,12 @@ def _install(archive: Path, directory: Path, text: str) -> None:
     before = config.read_bytes() if config.exists() else None
     try:
         version.mkdir(parents=True, exist_ok=True)
+        # Copied under another name first: a polling server must never see half an archive.
         shutil.copyfile(archive, partial)
         write_text(config, text)
+        # Last: the new archive with the old configuration would be checked against the wrong tensors.
         partial.replace(version / "model.pt2")
-    except BaseException:  # KeyboardInterrupt, too
+    except BaseException:  # also KeyboardInterrupt
         partial.unlink(missing_ok=True)
         if before is not None:
             config.write_bytes(before)

@@ -1,6 +1,6 @@
 """The PyTorch backend, ``backend: "pytorch"``: TorchScript files; `tritonnb.backends.pt2` has PyTorch 2 archives.
 
-Naming conventions and parameters are those of Triton's PyTorch backend. On CUDA, every instance has its own stream;
+Naming conventions and parameters follow Triton's PyTorch backend. On CUDA, every instance has its own stream;
 inputs are copied through pinned staging buffers without blocking.
 """
 
@@ -68,7 +68,7 @@ class PyTorchBackend(Backend):
         return Pt2Model(context) if context.config.platform == AOTI_PLATFORM else TorchModel(context)
 
     def _set_threads(self, context: ModelContext) -> None:
-        """Set thread counts, which apply to the process: as on Triton, those of the first model are used."""
+        """Set thread counts, which apply to the process: as on Triton, the counts of the first model are used."""
         with self._threads_set:
             for name, setter in _THREAD_SETTERS.items():
                 count = integer_parameter(context, name, None)
@@ -80,6 +80,8 @@ class PyTorchBackend(Backend):
                     continue
                 try:
                     setter(count)
+                # PyTorch accepts the number of interop threads only once in a process, and only before its first
+                # parallel work.
                 except RuntimeError as error:
                     logger.warning("%s of model '%s' ignored: %s", name, context.name, error)
 
@@ -98,6 +100,7 @@ class TorchModel(BackendModel):
         self.share_weights = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
         cudnn = not boolean_parameter(context, "DISABLE_CUDNN", False)
         if not cudnn:
+            # For the whole process, as the parameter on Triton: PyTorch has no setting for one module.
             torch.backends.cudnn.enabled = False
         modes = {
             "Optimized execution": self.optimized,
@@ -119,14 +122,16 @@ class TorchModel(BackendModel):
         return TorchInstance(self, spec)
 
     def module(self, device: torch.device) -> tuple[torch.jit.ScriptModule, bool]:
-        """Return the module on a device, and whether another instance has it, too (``ENABLE_WEIGHT_SHARING``)."""
+        """Return the module on a device, and whether another instance also has it (``ENABLE_WEIGHT_SHARING``)."""
         if device in self._shared:
             return self._shared[device], True
         try:
             module: torch.jit.ScriptModule = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError) as error:
             raise InternalError(f"failed to load model '{self.context.name}': {error}") from error
+        # A file that was saved in training mode would drop values at random.
         module.eval()
+        # Off by default, as on Triton: a module that writes to its attributes must not be shared by two threads.
         if self.share_weights:
             self._shared[device] = module
         return module, False
@@ -151,6 +156,7 @@ class TorchInstance(BackendModelInstance):
         if not is_shared:
             place = ("GPU", self._spec.device_id) if self._stream is not None else CPU
             weights = (*self._module.parameters(), *self._module.buffers())
+            # The weights are counted and not the process's growth, because the file says exactly what they take.
             self.memory = {place: sum(weight.numel() * weight.element_size() for weight in weights)}
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
@@ -196,10 +202,12 @@ class TorchInstance(BackendModelInstance):
         for name, argument in self._arguments.items():
             if argument.required and name not in tensors:
                 raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
+        # By name, so that an omitted optional input does not move the arguments behind it.
         return self._module(**{self._arguments[name].name: tensor for name, tensor in tensors.items()})
 
     def _to_device(self, name: str, array: Array) -> _Value:
         if array.dtype.kind == "O":
+            # TorchScript has no tensors of strings, only lists.
             return list(array.tolist())
         if self._stream is None:
             # torch.from_numpy warns of read-only arrays, such as the bodies of HTTP requests.
@@ -207,6 +215,7 @@ class TorchInstance(BackendModelInstance):
         count = array.size
         staging = self._staging.get(name)
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        # Grows and never shrinks, since allocating pinned memory is slow.
         if staging is None or staging.numel() < count or staging.dtype != dtype:
             staging = self._staging[name] = torch.empty(count, dtype=dtype, pin_memory=True)
         pinned = staging[:count].view(array.shape)
@@ -227,6 +236,7 @@ class TorchInstance(BackendModelInstance):
     def _pick(self, result: Sequence[_Value]) -> dict[str, _Value]:
         """Return the results by output name, checked against the configuration."""
         for name, position in self._positions.items():
+            # Checked with the results, as on Triton, and not when the model is loaded.
             if position >= len(result):
                 raise InvalidArgumentError(
                     f"The output {name} in the model configuration refers to an output index which doesn't exist. "
@@ -284,7 +294,7 @@ def _encode_strings(values: list[str]) -> Array:
 
 
 def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
-    """Check the datatypes of all tensors, and return those of the outputs and state outputs by name."""
+    """Check the datatypes of all tensors, and return the datatypes of outputs and state outputs by name."""
     datatypes: dict[str, str] = {}
     for tensor in configured_tensors(config):
         if tensor.datatype != _STRINGS:

@@ -1,10 +1,10 @@
 """Map tensors to the arguments and results of a TorchScript module's ``forward``.
 
-A module identifies its tensors by position only. The rules are those of Triton's PyTorch backend:
+A module identifies its tensors by position only. The rules are the rules of Triton's PyTorch backend:
 
 * If all inputs have the names of arguments of ``forward``, they are these arguments.
 * Otherwise names of the form ``<name>__<index>`` contain the position.
-* Otherwise the position is that in the configuration. Outputs follow the last two rules.
+* Otherwise the position is the position in the configuration. Outputs follow the last two rules.
 * The names of control tensors always contain the index, as do all names of a model with implicit state.
 
 A module whose only argument is a dictionary gets its tensors by name.
@@ -49,6 +49,7 @@ def arguments_by_tensor(config: pb.ModelConfig, module: Any) -> dict[str, Argume
     InvalidArgumentError, InternalError
         If the configuration does not fit the module, or a name does not contain an index where one is required.
     """
+    # The first argument is `self`.
     schema = list(module.forward.schema.arguments)[1:]
     if len(schema) == 1 and str(schema[0].type).startswith("Dict"):
         _require_tensors("input", config.input)
@@ -64,7 +65,9 @@ def arguments_by_tensor(config: pb.ModelConfig, module: Any) -> dict[str, Argume
     check_input_count(config.name, count, len(arguments), required)
     _require_tensors("input", config.input)
     by_name = {argument.name: position for position, argument in enumerate(arguments)}
+    # All or none: one name that is no argument makes Triton fall back to the other rules for every input.
     if set(inputs) <= set(by_name):
+        # Called with False on purpose: with names of arguments, a model with state has no indices, and is refused.
         _check_states(config, False, states)
         positions |= {name: by_name[name] for name in inputs}
     else:
@@ -144,5 +147,6 @@ def _control_index(name: str) -> int:
 
 
 def _index(name: str) -> int | None:
+    # The first "__" counts, so `a__b__0` has no index: Triton looks for it from the left as well.
     _, separator, index = name.partition("__")
     return int(index) if separator and index.isdecimal() and index.isascii() else None

@@ -1,7 +1,7 @@
 """Backends by name, found through the entry point group ``tritonnb.backends``.
 
-The built-in backends are registered in the same way as those of other packages. A backend written in Python, as on
-Triton, is a directory with a *model.py* in the backend directory; one written in C++ is a shared library.
+The built-in backends are registered in the same way as backends of other packages. A backend written in Python, as on
+Triton, is a directory with a *model.py* in the backend directory; a backend written in C++ is a shared library.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class BackendRegistry:
     def __init__(self, settings_of: Callable[[str], Mapping[str, str]], directory: Path | None = None) -> None:
         self._settings_of = settings_of
         self._directory = directory
+        # The directory at the start, because user code may change it before a child is spawned.
         self._working_directory = working_directory()
         self._backends: dict[tuple[str, str], Backend] = {}
         self._lock = fork_safe(threading.Lock())  # models are loaded on several threads
@@ -56,6 +57,7 @@ class BackendRegistry:
         key = name, "" if library is None else unique_path(library)
         with self._lock:
             if key not in self._backends:
+                # Under the lock: two models that are loaded at once must not initialise the same library twice.
                 backend = find_backend(name, self._directory, library).create()
                 backend.initialize(self._settings_of(name))
                 self._backends[key] = backend
@@ -82,5 +84,6 @@ class BackendRegistry:
         TritonError
             As for `get`, and if the process cannot create the backend.
         """
+        # Found here and created in the child: the server's process need not even import the framework.
         location = find_backend(context.config.backend, self._directory, library)
         return IsolatedBackend(replace(location, directory=str(self._working_directory)), context)

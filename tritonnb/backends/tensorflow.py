@@ -1,7 +1,7 @@
 """The TensorFlow backend: ``backend: "tensorflow"``, SavedModel and GraphDef.
 
 Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each instance has its own session, unless
-``MAX_SESSION_SHARE_COUNT`` lets several share one.
+``MAX_SESSION_SHARE_COUNT`` lets several instances share a session.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class TensorFlowBackend(Backend):
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Check the settings."""
+        # TensorFlow 1 has no wheel for the versions of Python that are supported here.
         if settings.get("version", "2") != "2":
             raise UnsupportedError(
                 f"--backend-config=tensorflow,version expected 2, got {settings['version']}: remove the setting"
@@ -52,6 +53,7 @@ class TensorFlowBackend(Backend):
                 f"unable to autofill for '{context.name}', configuration specified max-batch {config.max_batch_size} "
                 "but model signature does not support batching"
             )
+        # After the check of the batch size, which a complete configuration must pass as well.
         if config.input and config.output:
             return config
         complete_config(
@@ -90,6 +92,7 @@ class TensorFlowModel(BackendModel):
             )
         for name in context.config.model_operations.op_library_filename:
             try:
+                # For the whole process: TensorFlow cannot unload operations.
                 tf.load_op_library(str(context.directory / name))
             except (tf.errors.OpError, OSError) as error:
                 raise InternalError(
@@ -132,10 +135,12 @@ class TensorFlowInstance(BackendModelInstance):
         model = self._model
         session, tensors = model.session(self._spec)
         self.memory = model.memory
+        # A GraphDef does not say which of its operations are outputs, so the number of tensors cannot be checked.
         may_have_others = model.context.config.platform != tensorflow_model.SAVED_MODEL
         check = functools.partial(_check_tensor, model)
         model.tensors.check(tensors.inputs, tensors.outputs, check, has_other_inputs=may_have_others)
         graph = session.graph
+        # A callable is prepared once; `session.run` would look the tensors up for each batch.
         self._call = session.make_callable(
             [graph.get_tensor_by_name(tensors.outputs[name].graph_name) for name in model.tensors.outputs],
             [graph.get_tensor_by_name(tensors.inputs[name].graph_name) for name in model.tensors.inputs],
@@ -149,6 +154,8 @@ class TensorFlowInstance(BackendModelInstance):
         try:
             results = self._call(*(arrays[name] for name in tensors.inputs))
         except (tf.errors.OpError, ValueError, TypeError) as error:
+            # `str` of TensorFlow's errors appends the stack of the graph's construction, which is not the client's
+            # business.
             text = error.message if isinstance(error, tf.errors.OpError) else str(error)
             name = self._model.context.name
             raise InternalError(f"model '{name}': TensorFlow failed: {' '.join(text.split())}") from error

@@ -1,6 +1,6 @@
 """A TensorFlow model file as a session: SavedModel and GraphDef, their tensors, and the parameters of a session.
 
-Names and values of parameters are those of Triton's TensorFlow backend.
+Names and values of parameters follow Triton's TensorFlow backend.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def read_signature(context: ModelContext) -> Tensors:
     path = find_model_file(context, _FILES[check_platform(context)], may_be_directory=True)
     content = saved_model_pb2.SavedModel()
     try:
+        # Parsed without loading: the signature is needed before there is a session, and a model may be gigabytes.
         content.ParseFromString((path / "saved_model.pb").read_bytes())
     except Exception as error:  # OSError, and protobuf's DecodeError
         raise InternalError(f"unable to load '{path}' of model '{context.name}' as a SavedModel: {error}") from error
@@ -122,6 +123,7 @@ def read_signature(context: ModelContext) -> Tensors:
             f"got {', '.join(map(repr, sorted(graphs))) or 'none'}"
         )
     signatures = graphs[tag].signature_def
+    # `__saved_model_init_op` is a signature for TensorFlow itself.
     known = [name for name in sorted(signatures) if not name.startswith("__")]
     name = context.parameters.get("TF_SIGNATURE_DEF", "")
     if not name:  # as on Triton: the default, otherwise any
@@ -173,6 +175,7 @@ def _session_config(context: ModelContext, spec: InstanceSpec) -> Any:
         config.gpu_options.allow_growth = "gpu-memory-fraction" not in context.settings
         config.gpu_options.per_process_gpu_memory_fraction = float(context.settings.get("gpu-memory-fraction", 0))
     else:
+        # Otherwise TensorFlow takes nearly all memory of every GPU that it sees, even for a model on the CPU.
         config.device_count["GPU"] = 0
     return config
 
@@ -204,6 +207,7 @@ def open_session(context: ModelContext, spec: InstanceSpec) -> tuple[Any, Tensor
             else:
                 definition = tf.compat.v1.GraphDef()
                 definition.ParseFromString(path.read_bytes())
+                # An empty name, or each tensor would be called `import/...` and match no configuration.
                 tf.import_graph_def(definition, name="")
                 tensors = _potential_tensors(graph)
         if operations := _init_operations(context):

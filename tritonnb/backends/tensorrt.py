@@ -1,8 +1,8 @@
 """The TensorRT backend: ``backend: "tensorrt"``, serialized engines (*model.plan*) on NVIDIA GPUs.
 
 Written against the documented Python API of TensorRT 10. **Not tried on a GPU**: the tests run it with doubles of
-TensorRT and CUDA. It has one optimization profile for each instance, the first one or the one that ``profile`` of the
-instance group names; no CUDA graphs; and no tensors whose shape depends on values.
+TensorRT and CUDA. It has one optimization profile for each instance, the first profile or the profile that ``profile``
+of the instance group names; no CUDA graphs; and no tensors whose shape depends on values.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class EngineLog(trt.ILogger):  # type: ignore[misc]
 
     def log(self, severity: Any, message: str) -> None:
         """Keep an error; called by TensorRT."""
+        # Smaller numbers are more severe in TensorRT, unlike in `logging`.
         if severity <= trt.ILogger.ERROR:
             self._last = " ".join(message.split())
 
@@ -152,6 +153,7 @@ class CudaStream:
 
     def __init__(self, device_id: int) -> None:
         self._buffers: dict[str, tuple[int, int]] = {}
+        # The current device belongs to the thread, so this has to run on the thread of the instance.
         _call(runtime.cudaSetDevice, device_id)
         self.handle = int(_call(runtime.cudaStreamCreate))
 
@@ -160,8 +162,10 @@ class CudaStream:
         address, size = self._buffers.get(name, (0, 0))
         if size < max(byte_size, 1):
             if address:
+                # The stream may still read from the buffer that is freed.
                 self.wait()
                 _call(runtime.cudaFree, address)
+            # At least one byte: cudaMalloc of 0 returns a null pointer, which looks here as if there was no buffer.
             address = int(_call(runtime.cudaMalloc, max(byte_size, 1)))
             self._buffers[name] = address, max(byte_size, 1)
         return address
@@ -273,7 +277,9 @@ class TensorRtModel(BackendModel):
         find_model_file(context, MODEL_FILE)
 
     def engine(self, device_id: int) -> TensorRtEngine:
-        """Return the engine on a device, which is the current one of the calling thread."""
+        """Return the engine on a device, the current device of the calling thread."""
+        # One engine for each device: an engine can only be used on the device that was current when it was
+        # deserialized.
         if device_id not in self._engines:
             engine = self._backend.read(self.context)
             _check_config(self, engine)
@@ -335,8 +341,10 @@ class TensorRtInstance(BackendModelInstance):
                 )
             context.set_tensor_address(name, stream.send(name, array))
         results: dict[str, npt.NDArray[Any]] = {}
-        for name in self._engine.outputs:  # those that are not configured need memory, too
+        for name in self._engine.outputs:  # outputs that are not configured also need memory
             shape = tuple(context.get_tensor_shape(name))
+            # The shape is known only after the execution. TensorRT calls an `IOutputAllocator` then, which cannot be
+            # tested without a GPU.
             if -1 in shape:
                 raise UnsupportedError(
                     f"model '{self._name}': output '{name}' expected a shape that follows from the inputs, got "
@@ -353,7 +361,7 @@ class TensorRtInstance(BackendModelInstance):
 
 
 def profile_index(context: ModelContext) -> int:
-    """Return the optimization profile of a model: the first one, or the one that its instance groups name.
+    """Return the optimization profile of a model: the first profile, or the profile that its instance groups name.
 
     Raises
     ------
@@ -375,7 +383,7 @@ def profile_index(context: ModelContext) -> int:
 
 
 def _check_config(model: TensorRtModel, engine: TensorRtEngine) -> None:
-    """Check that the configured tensors are those of the engine, and that its profile allows ``max_batch_size``."""
+    """Check that the engine has the configured tensors, and that its profile allows ``max_batch_size``."""
     config, tensors = model.context.config, model.tensors
     if model.profile >= engine.profile_count:
         raise InvalidArgumentError(

@@ -60,9 +60,11 @@ class EventThread:
         next_event = library.load_shim().tnb_events_next
         event = library.Event()
         pointer = ctypes.byref(event)
+        # Blocks in C++ without the interpreter lock; ctypes takes the lock again only when there is an event.
         while next_event(self._model, pointer):
             try:
                 self._handler(event)
+            # The thread must survive: without it, no later request of the model would get its response.
             except Exception:
                 logger.exception("an event of a native backend could not be handled")
 
@@ -83,7 +85,7 @@ class LogMessages:
                 self._thread = EventThread(None, _write, "native log")
 
     def release(self) -> None:
-        """Count an unloaded backend; write the pending messages if it was the last one."""
+        """Count an unloaded backend; write the pending messages if it was the last backend."""
         with self._lock:
             self._users -= 1
             if not self._users and self._thread is not None:
@@ -92,6 +94,8 @@ class LogMessages:
 
     def refresh_levels(self) -> None:
         """Make backends discard the messages that would not be written."""
+        # The levels are told to C++, so that a verbose backend does not wake this thread for messages that nobody
+        # reads.
         enabled = sum(1 << number for number, level in enumerate(_LEVELS) if logger.isEnabledFor(level))
         library.load_shim().tnb_log_levels(enabled)
 
@@ -103,6 +107,7 @@ def _write(event: library.Event) -> None:
     level = _LEVELS[event.flags]
     if logger.isEnabledFor(level):
         text, file = event.text.decode(errors="replace"), event.file.decode(errors="replace")
+        # A record of our own, so that the log shows file and line of the backend's C++ code.
         logger.handle(logger.makeRecord(logger.name, level, file, event.line, text, (), None))
 
 
@@ -162,6 +167,8 @@ class NativeBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Initialise the model, read the configuration that it set, and finalise it."""
+        # A second model for the completion alone, so that the model that runs is initialised with a validated
+        # configuration; Triton does both in one call.
         model = NativeModel(context, self._handle, auto_complete=True)
         model.initialize()
         completed = self._library.tnb_model_config(model.handle).decode(errors="surrogateescape")
@@ -232,7 +239,9 @@ class NativeModel(BackendModel):
     def finalize(self) -> None:
         """Call ``TRITONBACKEND_ModelFinalize``, if the model was initialised, and free the object."""
         if self._events is not None:
+            # The thread first: it reads objects of the model, which are freed next.
             self._events.stop()
+        # Only a model that was initialised may be finalised by the backend, but the object is freed in any case.
         error = self._library.tnb_model_finalize(self.handle, self._events is not None)
         log_error(error, f"finalizing model '{self.context.name}' failed")
 
@@ -240,6 +249,7 @@ class NativeModel(BackendModel):
         batch = self.pending.get(event.token)
         if batch is not None:
             batch.handle(event)
+        # Freed even if nobody waits for it any more; the contents were copied when it was sent.
         if event.kind == library.RESPONSE:
             self._library.tnb_response_free(event.response)
 
@@ -258,7 +268,7 @@ class NativeInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Call ``TRITONBACKEND_ModelInstanceInitialize``."""
         spec = self._spec
-        # The name of the host policy of an instance without a configured one.
+        # The name of the host policy of an instance without a configured policy.
         policy = {"KIND_GPU": f"gpu_{spec.device_id}", "KIND_MODEL": "model"}.get(spec.kind, "cpu")
         self._handle: int = self._library.tnb_instance_new(
             self._model.handle,
@@ -283,6 +293,8 @@ class NativeInstance(BackendModelInstance):
         error = self._library.tnb_instance_execute(
             self._handle, (ctypes.c_void_p * len(handles))(*handles), len(handles), ctypes.byref(statistics)
         )
+        # If execute fails, the backend must not have released any request (tritonbackend.h), so the server still owns
+        # all of them.
         failure = None if error is None else library.take_error(error)
         batch.collect(handles, failed=failure is not None)
         if statistics.reports:
@@ -301,11 +313,13 @@ class NativeInstance(BackendModelInstance):
         usage: dict[MemoryPlace, int] = {}
         for entry in range(count):
             place = library.MEMORY_TYPES[types[entry]], devices[entry]
+            # A backend may report a device several times, for example for weights and for buffers.
             usage[place] = usage.get(place, 0) + sizes[entry]
         return usage
 
     def readiness_check(self) -> Callable[[], None] | None:
         """Return ``TRITONBACKEND_ModelInstanceReady`` as a check, if the backend has it."""
+        # A check that always succeeds would cost each readiness request a switch of threads.
         return self._check_ready if self._library.tnb_instance_reports_readiness(self._handle) else None
 
     def _check_ready(self) -> None:

@@ -65,10 +65,13 @@ class NativeBatch:
     def add(self, model: int, index: int) -> int:
         """Describe a request to the shim; return its handle."""
         request, token = self._execution.requests[index], next(_tokens)
+        # A token and not the address of the object: C++ may use an address again while an event about the old request
+        # waits.
         handle, memory = write_request(model, self._spec, request, token)
         self._pending[token] = _Pending(index, memory)
         self._batches[token] = self
         request.on_cancel = functools.partial(self._library.tnb_cancel, token)
+        # It may have been cancelled before there was anybody to tell.
         if request.cancelled:
             request.on_cancel()
         return handle
@@ -87,6 +90,7 @@ class NativeBatch:
                 except TritonError as error:  # a state or an output that is not valid
                     if self._execution.responses[pending.index] is None:
                         self._execution.fail(pending.index, error)
+                # After everything was read: from here on, the handle must not be used.
                 self._library.tnb_request_finish(handle)
                 self._forget_if_done(token, pending)
 
@@ -94,6 +98,7 @@ class NativeBatch:
         """Pass on an event of the backend after the execution."""
         with self._lock:
             pending = self._pending.get(event.token)
+            # The request may be done already, because events wait in a queue.
             if pending is None:
                 return
             response = self._response(event, self._execution.requests[pending.index])
@@ -103,6 +108,7 @@ class NativeBatch:
                 pending.answered |= response.final
                 sender = self._execution.sender(pending.index)
             self._forget_if_done(event.token, pending)
+        # Outside of the lock, because sending may wait: a step of an ensemble is throttled until later steps are done.
         if response is not None and not sender.closed:
             sender.send(response)
 
@@ -113,6 +119,7 @@ class NativeBatch:
         if event.kind == library.FLAGS:
             return InferResponse(empty=True)
         if event.kind == library.ABANDONED:
+            # Triton never answers such a request; the client would wait forever.
             text = f"model '{request.model_name}': the backend released the request without a final response"
             return InferResponse(error=InternalError(text))
         return None
@@ -128,6 +135,7 @@ class NativeBatch:
         if request.states is not None and not failed:
             for number in range(outcome.state_count):
                 state = read_tensor(outcome.states[number], f"model '{request.model_name}': state")
+                # A copy, since the memory belongs to the shim and is freed with the request.
                 request.states.update(state.name, state.array.copy())
         if outcome.response is not None:
             execution.answer(index, read_response(self._spec, outcome.response, request, final=True))
@@ -136,6 +144,7 @@ class NativeBatch:
             execution.sender(index)  # sends the response later
 
     def _forget_if_done(self, token: int, pending: _Pending) -> None:
+        # In either order: backends may release a request before its last response and after it.
         if pending.released and pending.answered:
             del self._pending[token]
             del self._batches[token]
@@ -150,6 +159,7 @@ def _dims(shape: tuple[int, ...]) -> Any:
     return (ctypes.c_int64 * len(shape))(*shape)
 
 
+# Names of tensors are the same for each request of a model, and ctypes needs bytes each time.
 _encode = functools.lru_cache(_CACHE)(str.encode)
 
 
@@ -196,6 +206,7 @@ def _add_input(handle: int, tensor: Tensor) -> object:
         address: Any = ctypes.cast(ctypes.c_char_p(encoded), ctypes.c_void_p)
         size = len(encoded)
     else:
+        # The caller keeps this object alive: C++ only has the address.
         memory = contiguous = np.ascontiguousarray(array)
         address, size = contiguous.__array_interface__["data"][0], contiguous.nbytes
     shape = array.shape
@@ -243,13 +254,14 @@ def read_tensor(native: library.NativeTensor, what: str) -> Tensor:
     Raises
     ------
     InternalError
-        If its size is not that of its shape and datatype.
+        If its size does not fit its shape and datatype.
     """
     name, datatype = native.name.decode(errors="replace"), BY_NUMBER.get(native.datatype)
     if datatype is None:
         raise InternalError(f"{what} '{name}': expected a datatype, got the number {native.datatype}")
     shape = tuple(native.shape[: native.dims_count])
     size: int = native.byte_size
+    # `from_address` copies nothing and checks nothing; the size is what the shim says about its own buffer.
     raw: Any = (ctypes.c_char * size).from_address(native.data) if size else b""
     if datatype.variable_size:
         elements: Array = decode_bytes(bytes(raw))

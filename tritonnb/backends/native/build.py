@@ -24,11 +24,11 @@ _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall")
 
 
 class CompileError(Exception):
-    """The compiler rejected the source; the text is that of the compiler."""
+    """The compiler rejected the source; the text is the compiler's."""
 
 
 def find_compiler() -> str | None:
-    """Return the C++ compiler: ``$CXX``, or the first one that is installed; None if there is none."""
+    """Return the C++ compiler: ``$CXX``, or the first compiler that is installed; None if there is none."""
     names = filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++"))
     return next((name for name in names if shutil.which(name)), None)
 
@@ -52,6 +52,7 @@ def compile_shim(output: Path) -> None:
         If that fails.
     """
     sources = [source for source in shim_sources() if source.suffix == ".cc"]
+    # Hidden by default: only Triton's interface and the functions for Python are exported, so nothing else can collide.
     options = ("-fvisibility=hidden", f"-Wl,-soname,{SHIM}")
     compile_library(sources, output, options, ("-ldl", "-pthread"))
 
@@ -84,6 +85,7 @@ def compile_library(
     if compiler is None:
         raise CompileError("no C++ compiler was found (g++, c++, clang++, or the program that $CXX names)")
     output.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the output, since `os.replace` is atomic only within one file system.
     with tempfile.TemporaryDirectory(prefix=".compile-", dir=output.parent) as scratch:
         library = Path(scratch) / output.name
         options = [*_FLAGS, f"-I{INCLUDE}", *flags, *extra_flags()]
@@ -91,5 +93,6 @@ def compile_library(
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise CompileError(result.stderr.strip())
+        # A new file and not new contents: writing into a library that a process has loaded would crash it.
         os.replace(library, output)
     return result.stderr.strip()

@@ -158,9 +158,11 @@ def load_shim() -> Any:
     UnsupportedError
         If it is not compiled, and a compiler is missing.
     """
+    # RTLD_GLOBAL and the SONAME together make the loader use this library where a backend asks for libtritonserver.so.
     library = ctypes.CDLL(str(shim_path()), mode=ctypes.RTLD_GLOBAL)
     for name, (result, parameters) in _FUNCTIONS.items():
         function = getattr(library, name)
+        # Declared once: without them, ctypes would pass a pointer as a 32-bit integer.
         function.restype, function.argtypes = result, parameters
     return library
 
@@ -195,6 +197,7 @@ def find_shim() -> Path:
         is_checkout and any(source.stat().st_mtime_ns > compiled.stat().st_mtime_ns for source in sources)
     ):
         return compiled
+    # By contents and flags, so that two versions of the package can share the cache without using each other's library.
     content = b"".join(source.read_bytes() for source in sources) + repr(build.extra_flags()).encode()
     digest = hashlib.sha256(content).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -241,8 +244,10 @@ def unique_path(path: Path) -> str:
     path = path.resolve()
     status = path.stat()
     with _opened_lock:
+        # Libraries are never closed, because threads that they started may still run in them; so the list only grows.
         generations = _opened.setdefault(path, [])
         identity = status.st_ino, status.st_mtime_ns
         if identity not in generations:
             generations.append(identity)
+        # The loader compares paths as text first: `dir/./lib.so` is another library to it, if the file is another one.
         return f"{path.parent}{'/.' * generations.index(identity)}/{path.name}"

@@ -35,6 +35,7 @@ def open_strategy(path: Path, context: ModelContext) -> NativeStrategy | None:
         model = NativeModel(context, None)
         cleanup.callback(model.finalize)
         handle = library.created(shim.tnb_strategy_open, library.unique_path(path).encode(), model.handle)
+        # `pop_all` hands the cleanup over: until here, every error undoes what was opened.
         return None if handle is None else NativeStrategy(handle, model.handle, context, cleanup.pop_all())
 
 
@@ -50,6 +51,7 @@ class NativeStrategy:
         self._spec = ModelSpec.from_config(context.config)
         self._cleanup = cleanup
         self._library = library.load_shim()
+        # Far from the tokens of batches, so that an event of one kind cannot be taken for the other.
         self._tokens = itertools.count(1 << 63)
 
     def begin_batch(self) -> object:
@@ -61,10 +63,12 @@ class NativeStrategy:
     def include(self, request: Any, batch: object) -> bool:
         """Return whether a request may join."""
         answer, outcome = ctypes.c_bool(False), library.Outcome()
+        # `_memory` looks unused but keeps the inputs alive during the call.
         handle, _memory = write_request(self._model, self._spec, request, next(self._tokens))
         self._log("include", self._library.tnb_strategy_include(self._handle, handle, batch, ctypes.byref(answer)))
         self._library.tnb_request_collect(handle, True, ctypes.byref(outcome))  # the server's again
         self._library.tnb_request_finish(handle)
+        # False unless the library says otherwise: after an error, the request is excluded as on Triton.
         return answer.value
 
     def end_batch(self, batch: object) -> None:

@@ -1,6 +1,6 @@
 """The Python backend: runs ``TritonPythonModel`` objects.
 
-Semantics, limits and error texts are those of Triton's Python backend, where each instance is a process; here it is a
+Semantics, limits and error texts follow Triton's Python backend, where each instance is a process; here it is a
 thread. Unlike Triton's, this backend supports implicit state.
 """
 
@@ -40,7 +40,7 @@ class PythonBackend(Backend):
     """
 
     name = "python"
-    supports_batch_tensors = True  # Triton's accepts them, too, and passes nothing of them to the model
+    supports_batch_tensors = True  # Triton's backend accepts them, and passes nothing of them to the model
 
     def __init__(self, file: Path | str | None = None) -> None:
         self._file = None if file is None else Path(file)
@@ -111,6 +111,7 @@ class PythonInstance(BackendModelInstance):
         self._module = module_import.import_model(self._path, utilities)
         try:
             model = module_import.model_class(self._module, self._path)()
+            # `initialize` is optional on Triton; only `execute` is not.
             if hasattr(model, "initialize"):
                 model.initialize(self._arguments())
         except InternalError:
@@ -119,6 +120,7 @@ class PythonInstance(BackendModelInstance):
         except BaseException as error:
             module_import.forget_model(self._module)
             raise InternalError(module_import.describe(error), model_error=frames_to_notes(error)) from None
+        # Only a warning, because Triton loads such a model and fails its requests.
         if not hasattr(model, "execute"):
             logger.warning(
                 "model '%s': %s: expected TritonPythonModel to have a method execute(self, requests), got none: every "
@@ -127,6 +129,7 @@ class PythonInstance(BackendModelInstance):
                 self._path,
             )
         self._model = model
+        # A coroutine needs the event loop of its instance, which has its own thread.
         self.thread_agnostic = not inspect.iscoroutinefunction(getattr(model, "execute", None))
         self._executor = ModelExecutor(
             self._context.config,
@@ -136,6 +139,7 @@ class PythonInstance(BackendModelInstance):
             utilities.InferenceRequest.received,
             self._coroutines,
         )
+        # Only from here on: on Triton, a model that calls others in `initialize` or `finalize` gets an error.
         self._binding.executing = True
 
     def execute(self, execution: Execution) -> None:
@@ -153,6 +157,7 @@ class PythonInstance(BackendModelInstance):
                 ready = self._coroutines.run_from_other_thread(ready)
         except BaseException as error:
             raise InternalError(module_import.describe(error)) from None
+        # Strict as on Triton: a truthy value is more likely a mistake than a yes.
         if not isinstance(ready, bool):
             raise InternalError("is_ready() must return a boolean value")
         if not ready:
@@ -172,6 +177,7 @@ class PythonInstance(BackendModelInstance):
 
     def _arguments(self) -> dict[str, str]:
         context, spec = self._context, self._spec
+        # All values are strings, as on Triton, even numbers: models parse them.
         return {
             "model_config": config_to_json(context.config),
             "model_instance_kind": spec.kind.removeprefix("KIND_"),
@@ -196,6 +202,7 @@ def _check_parameters(context: ModelContext) -> None:
     environment = context.parameters.get("EXECUTION_ENV_PATH", "")
     if environment:
         path = environment.replace("$$TRITON_MODEL_DIRECTORY", str(context.directory))
+        # Triton's error first, so that a wrong path is reported in the same way on both.
         if not Path(path).exists():
             raise InternalError(f"Failed to get the canonical path for {path}.")
         raise UnsupportedError(
@@ -205,7 +212,7 @@ def _check_parameters(context: ModelContext) -> None:
 
 
 def _merge_completed(config: pb.ModelConfig, text: str) -> pb.ModelConfig | None:
-    """`merge_completed` for JSON; None if it cannot be read, too."""
+    """`merge_completed` for JSON; also None if it cannot be read."""
     try:
         completed = parse_json(text)
     except InvalidArgumentError as error:

@@ -29,9 +29,9 @@ _LONGEST_NAME = 1 << 10
 
 
 class ResponseIterator:
-    """A request in progress: an iterator over its responses as they arrive, of which the last one may be empty.
+    """A request in progress: an iterator over its responses as they arrive; the last response may be empty.
 
-    A second iteration continues where the first one stopped; after the last response it starts from the first.
+    A second iteration continues where the first iteration stopped; after the last response it starts from the first.
 
     Parameters
     ----------
@@ -88,6 +88,7 @@ class ResponseIterator:
         """
         with self._condition:
             self._condition.wait_for(lambda: self._finished or len(self._responses) > index)
+            # Responses are kept, because Triton's iterator can be started again after its end.
             return self._responses[index]
 
     async def _wait_async(self) -> InferenceResponse:
@@ -95,6 +96,8 @@ class ResponseIterator:
         with self._condition:
             if self._responses:
                 return self._responses[0]
+            # A Future of the standard library and not asyncio's: it is completed on the server's loop, while the model
+            # waits on its own.
             waiter = self._waiter = Future()
         return await asyncio.wrap_future(waiter)
 
@@ -130,6 +133,7 @@ class ResponseIterator:
             self._finished = response.final
             self._condition.notify_all()
             waiter, self._waiter = self._waiter, None
+        # Outside of the lock: completing the future runs callbacks of the model.
         if waiter is not None and waiter.set_running_or_notify_cancel():
             waiter.set_result(received)
 
@@ -139,6 +143,7 @@ def _find_error(request: InferRequest, inputs: Sequence[Tensor]) -> TritonError 
     correlation_id = request.correlation_id
     if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
         return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
+    # The dict of the request has lost duplicates, so only the list of the model shows them.
     if len(inputs) > len(request.inputs):
         names = [tensor.name() for tensor in inputs]
         duplicate = next(name for name in names if names.count(name) > 1)
@@ -188,6 +193,8 @@ class MetricFamily:
             raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
         with _RaisedToModel("Failed to create metric family"):
             self._family = binding.server.metrics.open(decode_text(name), decode_text(description), kind)
+        # A family ends when its model drops it, at the latest with the model: on Triton it outlives both, and its
+        # counters mislead.
         weakref.finalize(self, binding.server.metrics.close, self._family)
 
     def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
@@ -200,6 +207,7 @@ class Metric:
     """A metric; created by `MetricFamily.Metric`."""
 
     def __init__(self, family: MetricFamily, metric: custom_metrics.CustomMetric) -> None:
+        # Weak, since a metric must not keep its family: Triton refuses a metric whose family was deleted.
         self._family = weakref.ref(family)
         self._open_metric = metric
 

@@ -1,7 +1,7 @@
 """The event loop of an instance for ``async def execute``.
 
-The coroutine of a model that returns its responses is run to completion on the instance's thread. That of a decoupled
-model runs in the background, where it can handle further requests before it has responded to the first.
+The coroutine of a model that returns its responses is run to completion on the instance's thread. The coroutine of a
+decoupled model runs in the background, where it can handle further requests before it has responded to the first.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class CoroutineRunner:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+            # A loop can run on one thread only: the background thread steps aside while the instance's thread runs a
+            # batch.
             self._pause(self._loop)
             self._in_run = True
         try:
@@ -84,6 +86,7 @@ class CoroutineRunner:
                 self._loop.close()
 
     def _run_in_background(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A daemon, because a coroutine of a model may never end, and must not keep the process alive.
         self._thread = threading.Thread(target=loop.run_forever, name="tritonnb coroutines", daemon=True)
         self._thread.start()
 
@@ -97,6 +100,7 @@ class CoroutineRunner:
 async def _report_error(coroutine: Coroutine[Any, Any, object], on_error: Callable[[BaseException], None]) -> None:
     try:
         await coroutine
+    # Even SystemExit: the requests of the batch still need an answer.
     except BaseException as error:
         logger.exception("execute of a decoupled model failed")
         on_error(error)

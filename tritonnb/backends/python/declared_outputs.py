@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 class DeclaredInputs:
-    """The inputs of a model: what to say if it asks for another one, for which it gets None.
+    """The inputs of a model: what to say if it asks for another input and gets None.
 
     Parameters
     ----------
     names : sequence of str
-        Of the configuration; a request may lack those that are optional.
+        Of the configuration; a request may lack optional inputs.
     model : str
     """
 
@@ -36,14 +36,16 @@ class DeclaredInputs:
         self.hint = ""
 
     def report(self, name: object, present: Iterable[str]) -> None:
-        """Set ``hint``, and log it if it has not been logged, unless the input is an optional one."""
+        """Set ``hint``, and log it if it has not been logged, unless the input is optional."""
         if name in self._names:
             return
+        # `present` may have controls, which are not among the configured inputs.
         known = list(dict.fromkeys([*self._names, *present]))
         listed = ", ".join(map(repr, known)) or "none"
         similar = did_you_mean(name, known) if isinstance(name, str) else ""
         only = f"; did you mean '{known[0]}'?" if len(known) == 1 else ""
         self.hint = f"get_input_tensor_by_name expected an input ({listed}), got {shown(name)}{similar or only}"
+        # Once for each name: a model asks again with every batch.
         if shown(name) not in self._reported:
             self._reported.add(shown(name))
             logger.warning("model '%s': %s", self._model, self.hint)
@@ -60,7 +62,7 @@ class DeclaredOutputs(tuple[str, ...]):
     names : sequence of str
     model : str
     others : sequence of str, optional
-        Names that the model may return, too, such as those of its states.
+        Other names that the model may return, such as the names of its states.
     """
 
     model: str
@@ -99,6 +101,7 @@ class DeclaredOutputs(tuple[str, ...]):
             problem = f"expected {spec.datatype.name}, got {output.datatype.name}"
         elif not fits(output.array.shape, expected):
             problem = f"expected shape {shape_text(expected)}, got {shape_text(output.array.shape)}"
+            # The most frequent mistake in a model that batches, so it has its own words.
             if is_batching and fits(output.array.shape, dims):
                 problem += ": the batch dimension is missing"
         if problem:

@@ -25,7 +25,7 @@ class TritonError:
     Parameters
     ----------
     message : str
-        Lone surrogates, such as those of ``os.fsdecode``, are escaped; Triton refuses them.
+        Lone surrogates, such as ``os.fsdecode`` returns, are escaped; Triton refuses them.
     code : ErrorCode, optional
         Such as ``TritonError.NOT_FOUND``; ``TritonError.INTERNAL`` by default.
     """
@@ -39,6 +39,7 @@ class TritonError:
             raise TypeError(f"TritonError: expected an error code such as TritonError.INTERNAL, got {code!r}")
         if not isinstance(message, str | bytes):
             raise TypeError(f"TritonError: expected a message of type str or bytes, got {type(message).__name__}")
+        # At the door: an endpoint could not write it, and has no model to tell.
         self._message = printable(message)
         self._code = code
 
@@ -57,5 +58,5 @@ def to_core_error(error: TritonError) -> ServerError:
 
 
 def from_core_error(error: ServerError, message: str | None = None) -> TritonError:
-    """Convert the server's error to the one that a model receives, with another message if there is one."""
+    """Convert the server's error to the error that a model receives, with another message if one is given."""
     return TritonError(error.message if message is None else message, ErrorCode[error.status.name])

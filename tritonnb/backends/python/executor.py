@@ -72,6 +72,8 @@ class SingleResponseSender:
             if response.empty:
                 return
             self._response = response
+        # A model that is not decoupled has one response; Triton waits for the final flag, and its client may wait
+        # forever.
         response.final = True
         self._execution.sender(self._index).send(self._configure(response))
 
@@ -89,6 +91,8 @@ class SingleResponseSender:
             self._response, self.closed = response, True
 
     def __del__(self) -> None:
+        # `__del__` is unusual, but the only sign that a model has lost its sender; on Triton the client would never
+        # hear.
         if self._response is None and not self.closed:
             self.send(InferResponse(error=InternalError("the model dropped the response sender without a response")))
 
@@ -175,12 +179,14 @@ class ModelExecutor:
             responses = self._model.execute(requests)
             if inspect.iscoroutine(responses):
                 responses = self._run(responses, execution)
+        # `sys.exit` in a model must fail its batch and not end the server.
         except BaseException as error:
             self._close_senders(execution, senders)
             failure = self._error(self._describe(error))
             if isinstance(error, (AttributeError, TypeError)):  # most often the model used the None that it got
                 failure.hint = self._inputs.hint
             failure.model_error = frames_to_notes(error)
+            # `model_error` has the frames of the model already; a chained traceback would show them twice.
             raise failure from None
         execution.compute_ended()
         for index, request in enumerate(requests):
@@ -228,6 +234,7 @@ class ModelExecutor:
                 self._single_sender(execution, index, senders).closed = True
 
     def _answer(self, execution: Execution, responses: object, senders: _Senders) -> None:
+        # A model may return None instead of a list if it has taken the senders of its requests.
         if responses is None and senders:
             responses = [None] * len(execution.requests)
         if not isinstance(responses, list):
@@ -246,6 +253,7 @@ class ModelExecutor:
                     "Expected a None object in the execute function return list for reschduled request, found type "
                     f"'{type(response)}'."
                 )
+            # An exact type, since the class is compiled in production and cannot be inherited from there.
             if type(response) is not InferenceResponse:
                 raise self._error(
                     "Expected an 'InferenceResponse' object in the execute function return list, found type "
@@ -267,6 +275,7 @@ class ModelExecutor:
         """Return the server's form of a returned response; an error of this response alone if that is not possible."""
         output_names = request.requested_outputs if request.requested_outputs is not None else self._outputs
         try:
+            # An error leaves the state of the sequence as it was.
             if self._states and not response.has_error():
                 self._publish_states(request, response)
             return self._configure(to_core_response(response, output_names))
@@ -276,6 +285,7 @@ class ModelExecutor:
             return InferResponse(error=self._error(f"{type(error).__name__}: {printable(error)}"))
 
     def _configure(self, response: InferResponse) -> InferResponse:
+        # The checks end with the first warning, so that a model that always differs does not pay for them.
         if not self._outputs.has_differed:
             for output in response.outputs:
                 declared = self._output_specs.get(output.name)
@@ -303,7 +313,7 @@ class ModelExecutor:
 
 
 def _check_inputs(requests: Sequence[InferRequest]) -> None:
-    """Check that each request has an input: Triton takes the batch size from the first one."""
+    """Check that each request has an input: Triton takes the batch size from the first input."""
     for request in requests:
         if not request.inputs:
             raise InvalidArgumentError(f"{request.id_prefix}out of bounds index 0: request has 0 inputs")

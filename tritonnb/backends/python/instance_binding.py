@@ -45,6 +45,8 @@ class InstanceBinding:
     server: ServerCalls | None = None
     name: str = ""
     executing: bool = False
+    # Compared at each call, because a process that the model forks inherits this object but none of the server's
+    # threads.
     process: int = field(default_factory=os.getpid)
     missed_outputs: set[str] = field(default_factory=set)
 
@@ -54,6 +56,7 @@ class InstanceBinding:
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function while the current thread is bound to this instance."""
+        # Restored and not cleared, because calls nest: `execute` itself calls utilities that are bound in this way.
         before = current_binding()
         _current.binding = self
         try:

@@ -1,6 +1,6 @@
 """``pb_utils.ModelConfig``: the configuration that ``auto_complete_config`` completes.
 
-Rules and error texts are those of Triton's Python backend; errors are ValueErrors, as there.
+Rules and error texts follow Triton's Python backend; errors are ValueErrors, as there.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ class ModelConfig:
         for configured in self._model_config[kind]:
             if configured["name"] == tensor["name"]:
                 self._check_same(kind, configured, tensor)
+                # The completed properties win only where the configuration has none: `_check_same` has refused every
+                # difference.
                 configured.update(tensor)
                 return
         self._model_config[kind].append(tensor)
@@ -106,6 +108,7 @@ class ModelConfig:
         for property in ("dims", "optional"):
             value = configured.get(property)
             expected = tensor.get(property, value)
+            # Empty dims and an absent property count as "not configured", as in Triton's own helper.
             if value not in ([], None) and value != expected:
                 raise ValueError(
                     f"model '{self._name}', tensor '{name}': the model expects {property} {expected} but the "

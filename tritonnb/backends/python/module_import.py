@@ -32,7 +32,7 @@ _numbers = itertools.count()
 _versions: dict[str, Path] = {}
 #: Their directories that are in Python's path for them alone: the user has not added them.
 _directories: set[str] = set()
-#: The module of the user that the one of the models replaces, if there is one.
+#: The module of the user that the module of the models replaces, if the user has any.
 _replaced: list[ModuleType] = []
 
 
@@ -47,6 +47,7 @@ class _Loader(machinery.SourceFileLoader):
 def _find_in_model(directory: str) -> machinery.FileFinder:
     """Find the modules in a directory of a model (a path hook of Python)."""
     models = {version.parent for version in list(_versions.values())}
+    # Python asks this hook for every directory of the path, also on threads of the user.
     if models.isdisjoint([Path(directory), *Path(directory).parents]):
         raise ImportError(f"not a directory of a model: {directory}")
     return machinery.FileFinder(
@@ -70,6 +71,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     """
     if not path.is_file():
         raise InternalError(f"Python model file not found in '{path}'")
+    # A number and not the model's name, since two servers, versions or instances may load the same model.
     package = ModuleType(f"tritonnb_model_{next(_numbers)}")
     package.__path__ = [str(path.parent)]
     name = f"{package.__name__}.{path.stem}"
@@ -80,7 +82,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     directories = [str(path.parent), str(path.parent.parent)]
     with _lock:
         if not _versions:
-            sys.path_hooks = [_find_in_model, *sys.path_hooks]  # a new list: other threads iterate over the old one
+            sys.path_hooks = [_find_in_model, *sys.path_hooks]  # a new list: other threads iterate over the old list
             if pb_utils.NAME in sys.modules:
                 _replaced.append(sys.modules[pb_utils.NAME])
         _versions[package.__name__] = path.parent
@@ -88,6 +90,8 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
         before = set(sys.modules)
         sys.modules[package.__name__] = package
         sys.modules[module.__name__] = module
+        # First in the path during the import, so that a helper `utils.py` of the model wins over an installed package
+        # of this name.
         sys.path = [*directories, *sys.path]
         sys.modules[pb_utils.NAME] = utilities
         try:
@@ -129,7 +133,7 @@ def forget_model(module: ModuleType) -> None:
 def _move_to_the_end(directories: Sequence[str]) -> None:
     """Move directories of a model from the beginning of Python's path to its end, if they are in it for models alone.
 
-    The path is a new list, since other threads iterate over the old one.
+    The path is a new list, since other threads iterate over the old list.
     """
     path = list(sys.path)
     for directory in directories:

@@ -1,6 +1,6 @@
 """``triton_python_backend_utils``: the module that Python models import, as on Triton.
 
-Names and behaviour are those of Triton's Python backend, so a *model.py* runs unchanged on both.
+Names and behaviour follow Triton's Python backend, so a *model.py* runs unchanged on both.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Logger:
     """A logger that writes to the server's log."""
 
     class LogLevel(enum.Enum):
-        """Log levels; their values are those of `logging`."""
+        """Log levels, with the values of `logging`."""
 
         INFO = logging.INFO
         WARNING = logging.WARNING
@@ -65,6 +65,7 @@ class Logger:
                 "Logger.log: expected a str and one of Logger.INFO, WARNING, ERROR, VERBOSE, got "
                 f"{type(message).__name__} and {level!r}"
             )
+        # "%s", because a message of a model may contain percent signs.
         cls._log.log(level.value, "%s", encodable(message), stacklevel=2)
 
     @classmethod
@@ -128,6 +129,7 @@ NAME = "triton_python_backend_utils"
 
 _IN_NUMPY = [datatype for datatype in datatypes.DATATYPES if not datatype.bit_pattern]
 TRITON_STRING_TO_NUMPY: dict[str, type] = {datatype.config_name: datatype.numpy.type for datatype in _IN_NUMPY}
+# `bool` and not `numpy.bool_`, as in Triton's table: a model may compare types by identity.
 TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
 _NUMBER_TO_NUMPY = {datatype.number: datatype.numpy.type for datatype in _IN_NUMPY}
 
@@ -138,6 +140,8 @@ def utilities_for(binding: InstanceBinding) -> ModuleType:
     for name in __all__:
         setattr(module, name, globals()[name])
     for kind in (InferenceRequest, MetricFamily):
+        # A class for each instance, since `InferenceRequest(...)` must know its server on any thread that the model
+        # starts.
         setattr(module, kind.__name__, type(kind.__name__, (kind,), {"__slots__": (), "_binding": binding}))
     functions: tuple[Callable[..., object], ...] = (get_model_dir, is_model_ready, load_model, unload_model)
     for function in functions:
@@ -181,7 +185,7 @@ def get_output_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict
 
 
 def using_decoupled_model_transaction_policy(model_config: ConfigDict) -> bool:
-    """Return whether a model configuration is that of a decoupled model."""
+    """Return whether a model configuration belongs to a decoupled model."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 
@@ -204,6 +208,7 @@ def numpy_to_triton_type(data_type: npt.DTypeLike) -> int | None:
 
 def serialize_byte_tensor(input_tensor: npt.NDArray[np.generic]) -> bytes | tuple[()] | None:
     """Serialize strings as BYTES; an empty tuple for an empty tensor, None if the tensor has no strings."""
+    # An empty tuple, surprisingly: it is what Triton's function returns, and models test for it.
     if input_tensor.size == 0:
         return ()
     if input_tensor.dtype.kind not in "OS":

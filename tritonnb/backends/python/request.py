@@ -115,11 +115,13 @@ class InferenceRequest:
             )
         check_types(parameters)
         _check_correlation_id(correlation_id)
+        # None is what `get_input_tensor_by_name` returns for a missing input, so this is the likely mistake.
         if any(tensor is None for tensor in inputs):
             raise TritonModelException(
                 f"Input tensor for request with id '{decode_text(request_id)}' and model name "
                 f"'{decode_text(model_name)}' should not be empty."
             )
+        # Sorted, as on Triton, where the names are a `std::set`.
         self._outputs = tuple(sorted(set(map(decode_text, requested_output_names))))
         if "" in self._outputs:
             raise TritonModelException(
@@ -153,7 +155,8 @@ class InferenceRequest:
         new_send: Callable[[], Send],
         declared: DeclaredInputs | None = None,
     ) -> InferenceRequest:
-        """Return a request that the model receives; ``outputs`` are the requested ones, ``declared`` its inputs."""
+        """Return a request that the model receives; ``outputs`` are the requested outputs, ``declared`` its inputs."""
+        # Without `__init__`, whose checks are for models: the server's requests have passed the validation.
         received = cls.__new__(cls)
         received._request = request
         received._inputs = None
@@ -211,6 +214,7 @@ class InferenceRequest:
 
     def input(self, name: str) -> Tensor | None:
         """Return an input, or None. Repeated calls return the same object, including changes by the model."""
+        # The same object each time, because a model may change an input in place and read it again.
         known = self._tensors.get(name)
         if known is not None:
             return known
@@ -301,6 +305,7 @@ def _check_correlation_id(correlation_id: object) -> None:
 
 def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
     """Convert an integer of any type, such as a NumPy scalar."""
+    # `operator.index` accepts NumPy's integers and refuses floats, as pybind11 does on Triton.
     number = int(operator.index(value)) if isinstance(value, SupportsIndex) else None
     if number is None or number not in allowed:
         raise TypeError(

@@ -29,6 +29,7 @@ def check_types(parameters: object) -> None:
     for name, value in parameters.items():
         if not isinstance(name, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
+        # No floats: Triton's Python backend refuses them in responses although the protocol has doubles.
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
 
@@ -148,12 +149,13 @@ class InferenceResponseSender:
 
 
 def to_core_response(response: InferenceResponse, output_names: Sequence[str], final: bool = True) -> InferResponse:
-    """Convert a model's response to the server's, with the outputs that have one of the names."""
+    """Convert a model's response to the server's, with the outputs that have these names."""
     if response._error is not None:
         return InferResponse(error=to_core_error(response._error), final=final)
     error = find_unsupported(response._parameters)
     if error is not None:
         return InferResponse(error=error, final=final)
+    # Dropped outputs are not even converted: their values may be what cannot be converted.
     outputs = [to_core_tensor(tensor) for tensor in response._tensors if tensor._name in output_names]
     if len(outputs) != len(response._tensors) and isinstance(output_names, DeclaredOutputs):
         output_names.report([tensor._name for tensor in response._tensors])

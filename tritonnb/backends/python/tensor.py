@@ -49,6 +49,7 @@ class Tensor:
     def __init__(self, name: object, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
+        # A mask would be lost on the wire, and with it the difference between a value and a hole.
         if isinstance(array, np.ma.MaskedArray):
             if np.ma.is_masked(array):
                 raise TritonModelException("Tensor: expected an array without missing values, got masked elements")
@@ -59,6 +60,8 @@ class Tensor:
                 if name is None
                 else TritonModelException("Tensor name cannot be an empty string.")
             )
+        # `<U` arrays are refused as on Triton, although they could be encoded: a model that uses them would not be
+        # portable.
         if array.dtype not in _DTYPES and array.dtype.kind not in "SO":
             raise TritonModelException("NumPy dtype is not supported.")
         self._name = decode_text(name)
@@ -87,6 +90,7 @@ class Tensor:
                 "Provided tensor is not supported. Tensor must be a DLPack capsule or have `__dlpack__` and "
                 "`__dlpack_device__` attributes"
             )
+        # A bare capsule has no device to ask for, and NumPy accepts only objects; PyTorch takes it.
         if not hasattr(tensor, "__dlpack__"):
             import torch.utils.dlpack
 
@@ -121,6 +125,7 @@ class Tensor:
                 f"Tensor dtype is {self._datatype.name} and cannot be converted to NumPy. Use to_dlpack() and "
                 "from_dlpack() instead."
             )
+        # Copied when it is looked at, and not before: many models only read some of their inputs.
         return self._own() if self._shared else self._array
 
     def triton_dtype(self) -> int:
@@ -150,6 +155,7 @@ class Tensor:
         datatype = self._datatype
         if datatype.variable_size:
             raise TritonModelException("DLPack does not have support for string tensors.")
+        # An own copy, since DLPack has no flag for read-only memory (before its version 1.0).
         array = np.asarray(_KeepAlive(self, self._own()))
         if not datatype.bit_pattern:
             return array
