@@ -75,7 +75,7 @@ class IsolatedBackend(Backend):
 
 
 class IsolatedModel(BackendModel):
-    """A model version whose instances have their own processes; the child of each has the backend's model, too."""
+    """A model version whose instances have their own processes; each child also has the backend's model."""
 
     parallel_instances = True  # they share nothing
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import InternalError
 
-#: The size of the smallest region, in bytes; each larger one has twice the size.
+#: The size of the smallest region, in bytes; each larger region has twice the size.
 _SMALLEST = 1 << 20
 
 
@@ -53,6 +53,7 @@ class Region:
 
     def view(self) -> npt.NDArray[np.uint8]:
         """Return a new array of the contents, which keeps the memory mapped."""
+        # The array refers to the mapping, which therefore lives as long as the last array, even without its descriptor.
         return np.frombuffer(self._map, np.uint8)
 
     def close(self) -> None:
@@ -91,6 +92,7 @@ def create_region(size: int, number: int) -> Region:
 def anonymous_file() -> int:
     """Return the descriptor of a new file in memory, which has no name."""
     if hasattr(os, "memfd_create"):
+        # Without a name, nothing stays in /dev/shm when a process crashes.
         return os.memfd_create("tritonnb")
     with tempfile.TemporaryFile() as file:  # deleted already
         return os.dup(file.fileno())
@@ -145,6 +147,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._sending = threading.Lock()
+        # JSON was used at first: 4.1 µs to write and read a header instead of 1.1 µs.
         self._encode = msgpack.Packer(unicode_errors=_TEXT_ERRORS).pack  # with the lock held
         self._received = bytearray()
         self._descriptors: deque[int] = deque()
@@ -182,6 +185,7 @@ class Channel:
             encoded = self._encode(header)
             frame = b"".join((_HEAD.pack(len(encoded), len(payload), number, size, new), encoded, payload))
             if new and region is not None:
+                # The descriptor goes with the first byte; the rest of a long frame can follow by itself.
                 sent = socket.send_fds(self._socket, [frame], [region.file])
                 if sent < len(frame):
                     self._socket.sendall(frame[sent:])
@@ -214,9 +218,11 @@ class Channel:
         start, end = _HEAD.size + length, _HEAD.size + length + inline
         if len(received) < end:
             return None
+        # Not pickle or marshal: the other process may have corrupt memory, and reading must not run code or crash.
         header: Header = msgpack.unpackb(
             received[_HEAD.size : start], unicode_errors=_TEXT_ERRORS, strict_map_key=False
         )
+        # The slice is a copy of its own, so that a model may write into its inputs.
         payload: Payload = np.frombuffer(received[start:end], np.uint8) if inline else _EMPTY
         if len(received) == end:
             self._received = bytearray()
@@ -230,7 +236,7 @@ class Channel:
         region = self._region
         if new:
             region = Region(self._descriptors.popleft(), size, number)
-            region.close()
+            region.close()  # the mapping does not need the descriptor
             if number == ONCE:
                 return Message(header, region.bytes, None)
             self._region = region

@@ -57,6 +57,7 @@ class Packer:
             self._shared.write(offset, array if raw is None else raw, self.size)
             self._has_written = True
         elif length:
+            # A model may reuse its array as soon as it has responded, which is before the batch is sent.
             copied = array.tobytes() if raw is None and self._shared is not None else raw
             self._parts.append((offset, array if copied is None else copied))
         return [tensor.name, tensor.datatype.number, list(array.shape), offset, length]
@@ -109,6 +110,7 @@ class SharedOutput:
     """
 
     def __init__(self, number: int = 0) -> None:
+        # From 1, since the number 0 of a frame is "no region".
         self._numbers = itertools.repeat(number) if number else itertools.count(1)
         self._region: Region | None = None
         self._is_new = True
@@ -128,7 +130,7 @@ class SharedOutput:
             np.ndarray(data.shape, data.dtype, region.bytes, offset)[...] = data
 
     def send(self, channel: Channel, header: Header) -> None:
-        """Send a message whose payload is the memory."""
+        """Send a message with the memory as its payload."""
         channel.send(header, b"", self._region, self._is_new)
         self._is_new = False
 
@@ -148,7 +150,7 @@ def unpack(place: Place, payload: Payload, *, copy: bool = False) -> Tensor:
         From `Packer.add`.
     payload : numpy.ndarray of uint8
     copy : bool
-        Whether the array gets its own memory; otherwise it shares that of the payload.
+        Whether the array gets its own memory; otherwise it shares the memory of the payload.
     """
     name, number, shape, offset, length = place
     datatype = BY_NUMBER.get(number, INVALID)
@@ -304,6 +306,7 @@ def _decode_cause(encoded: Encoded) -> BaseException:
     name, module, arguments, notes = encoded
     kind = getattr(builtins, name, None) if module == "builtins" else None
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        # The real class would have to be imported here, and importing the code of a model is what isolation avoids.
         kind = type(name, (Exception,), {"__module__": module})
     error: BaseException
     try:

@@ -46,6 +46,7 @@ class Backoff:
     @property
     def delay_s(self) -> float:
         """The time from the last failure to the next attempt, in seconds."""
+        # The exponent is bounded, since a model that crashes for weeks would overflow the float.
         return 0.0 if self._failures < 2 else min(_LONGEST_S, _FIRST_S * 2.0 ** (min(self._failures, 60) - 2))
 
     def failed(self) -> None:
@@ -130,7 +131,9 @@ class IsolatedInstance(BackendModelInstance):
         except BaseException:
             child.close()
             raise
+        # Not earlier: up to here the end of the process is an error of this method.
         child.ended = functools.partial(self._ended, child)
+        # The region was shared with the process before this one.
         self._inputs.close()
         self.memory = {(kind, number): size for kind, number, size in usage}
         with self._lock:
@@ -161,6 +164,8 @@ class IsolatedInstance(BackendModelInstance):
                 self._execute(child, execution)
             except ProcessEndedError as ended:
                 with self._lock:
+                    # Released before the child is closed: closing waits for its reader, which may want the lock in
+                    # `_ended`.
                     error = self._lose(child, str(ended))
                 child.close()
                 raise error from None
@@ -194,6 +199,7 @@ class IsolatedInstance(BackendModelInstance):
             child, self._child = self._child, None
         if child is not None:
             try:
+                # With a limit, since nobody can interrupt a `finalize` that hangs, but its process can be ended.
                 child.run(["finalize"], timeout_s=_FINALIZE_S)
             except (ProcessEndedError, TritonError) as error:
                 logger.error("finalizing instance '%s' failed: %s", self._spec.name, error)
@@ -213,6 +219,7 @@ class IsolatedInstance(BackendModelInstance):
             child.model_calls.current = None
             raise
         responses, rescheduled, updates, senders, times, reported, keeps_inputs, error = message.header[1:]
+        # The child overwrites its region with the outputs of the next batch.
         copy = message.region is not None
         for index, encoded in enumerate(responses):
             if encoded is not None:
@@ -226,6 +233,7 @@ class IsolatedInstance(BackendModelInstance):
             states = execution.requests[index].states
             if states is not None:
                 states.update(place[0], read_only_view(codec.unpack(place, message.payload, copy=copy).array))
+        # The model has kept an array of its inputs, so this region is left to it, and the next batch gets another.
         if keeps_inputs:
             self._inputs.close()
         child.model_calls.keep_senders(execution, senders, error is not None)

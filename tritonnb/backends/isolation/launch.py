@@ -1,4 +1,4 @@
-"""The start of a child process: the models that have one, its limits, and the commands that create the instance."""
+"""The start of a child process: which models have a process, its limits, and the commands that create the instance."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native
     Parameters
     ----------
     config : inference.ModelConfig
-        Its parameter ``EXECUTION_PROCESS`` decides, if it has one.
+        Its parameter ``EXECUTION_PROCESS`` decides, if the model has it.
     isolate : bool or sequence of str
         The option of the server: all models of repositories, none, or models by name.
     is_native : bool, optional
-        Whether the backend is a C++ library. Its models are isolated, too, unless the option is False: a crash in C++
+        Whether the backend is a C++ library. Its models are also isolated, unless the option is False: a crash in C++
         ends the process.
 
     Raises
@@ -43,6 +43,7 @@ def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native
         If the parameter has another value than ``isolated`` or ``in_process``.
     """
     if PROCESS not in config.parameters:
+        # False is an explicit wish, and applies to C++ backends as well; the default is a list without names.
         return isolate if isinstance(isolate, bool) else is_native or config.name in isolate
     value = config.parameters[PROCESS].string_value
     if value not in (ISOLATED, IN_PROCESS):
@@ -82,12 +83,13 @@ def _positive_seconds(text: str) -> float:
     return seconds
 
 
-#: The loggers whose levels a child takes over: the root, and that of this package.
+#: The loggers whose levels a child takes over: the root, and the logger of this package.
 _LOGGERS = ("", "tritonnb")
 
 
 def open_command(location: BackendLocation, context: ModelContext) -> Header:
     """Return the command that creates the backend of a model."""
+    # A notebook may have extended the path, and the model imports from there. Other entries could not be sent.
     path = [entry for entry in sys.path if isinstance(entry, str)]
     levels = {name: logging.getLogger(name or None).getEffectiveLevel() for name in _LOGGERS}
     _, memory_bytes = read_limits(context)

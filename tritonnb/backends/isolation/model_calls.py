@@ -136,6 +136,7 @@ class ChildCalls:
                 self._server.cancel(request)
         for sender, _ in list(self._senders.values()):
             if not sender.closed:
+                # Their batches are complete, so nobody else would answer these requests.
                 sender.send(InferResponse(error=not_healthy(self.name)))
         self._senders.clear()
         for check in checks:
@@ -180,6 +181,7 @@ class ChildCalls:
             if response.final:
                 self._sent.pop(number, None)
             accepted = request.accepted_by is not None
+            # This is the event loop of the server, which must not wait for a child that does not read.
             self._outgoing.put(functools.partial(self._send_response, number, response, accepted))
 
         request, _ = codec.decode_request(encoded, payload, respond)
@@ -201,6 +203,7 @@ class ChildCalls:
             sender, _ = self._senders[number, index]
         else:
             return
+        # Without a copy: a response outside of a result comes in memory that carries this one message.
         response = codec.decode_response(encoded, payload, copy=False)
         if response.final:
             self._senders.pop((number, index), None)
@@ -214,6 +217,7 @@ class ChildCalls:
 
     def _log(self, name: str, level: int, text: str, path: str, line: int, created: float) -> None:
         logger = logging.getLogger(None if name == "root" else name)
+        # The levels may have changed since the child took them over.
         if logger.isEnabledFor(level):
             record = logging.LogRecord(name, level, path, line, text, (), None)
             record.created = created

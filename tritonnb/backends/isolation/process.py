@@ -59,7 +59,7 @@ class ChildProcess:
     Parameters
     ----------
     name : str
-        Name of the instance, or of the model before there is one.
+        Name of the instance, or of the model before there is an instance.
     server : ServerCalls or None
     directory : str
         Its working directory; a model finds the files there that it found at the start, even if the process is started
@@ -83,6 +83,8 @@ class ChildProcess:
             report = anonymous_file()
             ours.callback(os.close, report)
             descriptors = (work[1].fileno(), calls[1].fileno(), alive, report)
+            # Spawned and not forked: a fork would copy locks that other threads of the server hold. The program is run
+            # by its path, since `-m` would import the whole package first.
             self._process = subprocess.Popen(
                 [sys.executable, str(_PROGRAM), *map(str, descriptors)],
                 pass_fds=descriptors,
@@ -192,6 +194,7 @@ class ChildProcess:
         """
         self._end(timeout_s)
         if threading.current_thread() is not self._reader:
+            # The last output of a model that crashed is often the reason, so it is read to the end.
             self._reader.join()
         with self._closing:
             descriptors, self._open = self._open, []
@@ -276,6 +279,7 @@ def end_starting(server: ServerCalls) -> None:
 
 
 def _poller_of(*descriptors: int) -> select.poll:
+    # Not `select`, which refuses descriptors above 1,023; a server with many connections has them.
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)

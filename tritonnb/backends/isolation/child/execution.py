@@ -103,6 +103,7 @@ class _States:
         name = self._names.get(output_name)
         if name is None:
             raise InvalidArgumentError(f"state '{output_name}' is not a valid state name.")
+        # Triton adopts the datatype of an update, even if the configuration has another.
         values = np.asarray(array)
         datatype = self.inputs[name].datatype
         self._update(

@@ -1,4 +1,4 @@
-"""The main loop of a child: commands of the server on the main thread, everything else on a second one."""
+"""The main loop of a child: commands of the server on the main thread, everything else on a second thread."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ class Child:
         kind = ""
         while kind != "finalize":
             message = server.work.receive()
+            # The server is gone. Not `sys.exit`: there is nobody left to wait for threads of the model.
             if message is None:
                 os._exit(1)
             kind = message.header[0]
@@ -110,13 +111,14 @@ class Child:
                 os._exit(1)
             except Exception as error:
                 self._raised(error)
-            del message
+            del message  # the wait for the next command must not keep the inputs of this batch
 
     # --- commands -----------------------------------------------------------------------------
 
     def _open(self, message: Message) -> None:
         """Create the backend."""
         _, path, location, settings, levels, memory_bytes = message.header
+        # In place, since modules that were imported already may hold the list.
         sys.path[:] = path
         forward_logs(self._server, levels)
         if memory_bytes is not None:
@@ -208,7 +210,7 @@ class Child:
             request.cancel()
 
     def _cancel_early(self, number: int) -> None:
-        """Cancel requests of a batch that begins, and forget cancellations that came too late for earlier ones."""
+        """Cancel requests of a batch that begins, and forget cancellations that came too late for earlier batches."""
         for key in list(self._cancelled):
             if key[0] <= number:
                 self._cancel(key)

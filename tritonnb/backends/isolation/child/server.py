@@ -81,6 +81,7 @@ class ChildServerCalls:
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request."""
         request.cancelled = True
+        # A search, since cancelling is rare and requests in flight are few.
         number = next((number for number, sent in list(self._requests.items()) if sent is request), None)
         if number is not None:
             self.send(["cancel", number])
@@ -164,7 +165,7 @@ class _Family(CustomMetricFamily):
         self._server = server
 
     def create_metric(self, labels: Labels, bounds: Sequence[float]) -> CustomMetric:
-        """Create the metric in the server, too."""
+        """Create the metric also in the server."""
         buckets = list(bounds) if self.kind is MetricKind.HISTOGRAM else None
         number = self._server.ask("create_metric", self.name, labels, buckets)
         return _Metric(self, labels, bounds, number)
@@ -194,5 +195,5 @@ class _Metric(CustomMetric):
         self._change(super().observe, value)
 
     def _change(self, change: Callable[[float], None], value: float) -> None:
-        change(value)  # raises the error, if there is one
+        change(value)  # raises the error of an invalid value
         self._server.send(["change_metric", self._number, change.__name__, float(value)])
