@@ -72,6 +72,7 @@ class CudaRegion:
         flags = self._runtime.cudaIpcMemLazyEnablePeerAccess
         (self._address,) = self._call(self._runtime.cudaIpcOpenMemHandle, opened, flags)
         try:
+            # Only the driver knows how large the allocation of another process is.
             _, size = self._call(self._driver.cuMemGetAddressRange, self._address)
         except CudaError:
             self.release()

@@ -86,7 +86,7 @@ class Engine:
     custom_metrics : CustomMetrics
         The metrics that models define.
     reconfiguration : Reconfiguration
-        The configurations of the models, and checks of changed ones; `apply` changes them.
+        The configurations of the models, and checks of changed configurations; `apply` changes them.
     is_live : bool
         Whether the engine has started.
     submitter : Submitter
@@ -136,10 +136,12 @@ class Engine:
         except InvalidArgumentError as error:
             if self.options.exit_on_error is not False:
                 raise
+            # The log line is Triton's. The server goes on, but is never live.
             logger.error("error: creating server: %s - %s", error.status.label, error.message)
             return
         load_all = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
         names = sorted(await self._repository.names_on_disk()) if load_all else list(self.options.load_models)
+        # All at once: `model_load_threads` limits the work, and a model that fails must not stop the others.
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, TritonError):
@@ -148,7 +150,7 @@ class Engine:
                 raise outcome
         logger.info(LogTable(("Model", "Version", "Status"), self.table.statuses()))
         if self.load_errors and self.options.exit_on_error:
-            raise InternalError("failed to load all models")
+            raise InternalError("failed to load all models")  # Triton's text, even if only one model failed
         self.is_live = True
         if self.options.model_control_mode == "poll" and self.options.repository_poll_secs:
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
@@ -158,7 +160,7 @@ class Engine:
         await self._repository.poll()
 
     async def stop(self) -> None:
-        """Complete the accepted requests, reject new ones, and unload all models.
+        """Complete the accepted requests, reject new requests, and unload all models.
 
         Raises
         ------
@@ -182,7 +184,7 @@ class Engine:
                 "lost"
             )
         finally:
-            # Before the task is cancelled, which forgets the versions that it closes; even if this one is cancelled.
+            # Before the task is cancelled, which forgets the versions that it closes; even if this task is cancelled.
             self._repository.abandon(reason)
             closing.cancel()
             self.tracer.close()
@@ -280,6 +282,7 @@ class Engine:
             return {"model_stats": [served.statistics.to_dict() for served in self.table.served()]}
         versions = self.table.ready_versions(name)
         if not versions:
+            # INVALID_ARG, although inference gets NOT_FOUND for the same mistake: Triton's inconsistency.
             raise InvalidArgumentError(f"requested model '{name}' is not available")
         if version not in (-1, *versions):
             raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
@@ -291,6 +294,7 @@ class Engine:
         self._refuse_when_stopping()
         on_disk = await self._repository.names_on_disk()
         self._refuse_when_stopping()
+        # Asked twice: the server may have begun to stop while the directories were read.
         return self.table.index(on_disk, ready_only)
 
     # --- model control ------------------------------------------------------------------------
@@ -334,6 +338,7 @@ class Engine:
                 f"model '{name}': expected a load request without files, got '{next(iter(files))}': files are "
                 "code, so the server must be started with --allow-file-override=true"
             )
+        # A configuration can name files, such as labels: a client could read any file of the machine.
         if override is not None and not trusted:
             check_override(name, override)
         await self._repository.load(name, override, files, force=force)
@@ -387,6 +392,7 @@ class Engine:
             Unless the model control mode is ``"explicit"``.
         """
         if self.options.model_control_mode != "explicit":
+            # Triton's text, even if nothing is polled (mode "none").
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
 
     async def _keep_polling(self) -> None:

@@ -1,4 +1,4 @@
-"""The options of a server: those of ``tritonserver`` that are supported, with the same names."""
+"""The options of a server: the supported options of ``tritonserver``, with the same names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EngineOptions:
     rate_limit_resources : sequence of Resource
         ``--rate-limit-resource=<name>:<count>[:<device>]``.
     isolate : bool or sequence of str
-        ``--isolate-models``: models whose instances run in their own processes, by name, in addition to those of C++
+        ``--isolate-models``: models whose instances run in their own processes, by name, in addition to models of C++
         backends; True for all models of the repositories, False for none. The parameter ``EXECUTION_PROCESS`` of a
         model takes precedence.
     strict_readiness : bool
@@ -124,9 +124,11 @@ class EngineOptions:
             if not isinstance(self.backend_directory, (str, Path)):
                 raise InvalidArgumentError(f"backend_directory: expected a path, got {self.backend_directory!r}")
             object.__setattr__(self, "backend_directory", fixed_path(self.backend_directory))
+        # Absolute from here on: after an `os.chdir`, a relative repository served another model without a word.
         object.__setattr__(self, "model_repositories", tuple(map(fixed_path, self.model_repositories)))
         for name, kind in (("trace", TraceOptions), ("log", LogSettings)):
             require_options(name, getattr(self, name), kind)
+        # A str is a sequence of names as well: "ab" would isolate the models a and b.
         if isinstance(self.isolate, str):
             raise InvalidArgumentError(f"isolate: expected True, False or a list of names, got {self.isolate!r}")
         if self.load_models and self.model_control_mode != "explicit":
@@ -139,7 +141,7 @@ class EngineOptions:
             )
 
     def settings_of(self, backend: str) -> dict[str, str]:
-        """Return the ``--backend-config`` settings of a backend, including global ones."""
+        """Return the ``--backend-config`` settings of a backend, including global settings."""
         return {**self.backend_config.get("", {}), **self.backend_config.get(backend, {})}
 
     @property
@@ -184,7 +186,7 @@ def require_directories(repositories: Iterable[Path]) -> None:
     Raises
     ------
     InvalidArgumentError
-        With its absolute path, and a directory with a similar name, if there is one.
+        With its absolute path, and a directory with a similar name, if there is such a directory.
     """
     for repository in repositories:
         if repository.is_dir():

@@ -24,6 +24,7 @@ from tritonnb.core.errors import (
 from tritonnb.engine.cuda_memory import CudaPart, CudaRegion
 
 try:
+    # Not `multiprocessing.shared_memory`: its resource tracker would delete the client's object when this process ends.
     import _posixshmem
 except ImportError:  # Windows does not support POSIX shared memory
     _posixshmem = None
@@ -79,6 +80,7 @@ class SystemRegion:
         """End the mapping; False if a request still uses it."""
         try:
             self.memory.close()
+        # An mmap with views refuses to close, which saves counting who uses the region.
         except BufferError:
             return False
         return True
@@ -121,7 +123,7 @@ class SharedMemory:
         Raises
         ------
         UnsupportedError
-            If they may not.
+            If clients may not register regions.
         """
         if not self._allow_clients:
             raise UnsupportedError(_DISABLED)
@@ -173,6 +175,7 @@ class SharedMemory:
         failures = self._release_unregistered()
         if name and name in failures:
             raise failures[name]
+        # Triton's list, with the space before the comma.
         failed = "".join(f"{key} ," for key in selected if key in failures)
         if failed:
             raise InternalError(
@@ -207,7 +210,7 @@ class SharedMemory:
         Raises
         ------
         NotFoundError, InvalidArgumentError
-            If the region does not exist or ends before that.
+            If the region does not exist or ends before the tensor does.
         """
         if self._unregistered:
             self._release_unregistered()
@@ -287,5 +290,6 @@ def _map(descriptor: int, offset: int, byte_size: int) -> mmap.mmap:
     if offset + byte_size > size:  # an access beyond the end would terminate the process
         raise ValueError("invalid args")
     if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
+        # Triton's text, which lacks a separator.
         raise ValueError("unable to process address spaceInvalid argument")
     return mmap.mmap(descriptor, byte_size, offset=offset)

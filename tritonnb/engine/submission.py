@@ -35,10 +35,11 @@ class Receiver(Protocol):
 
 
 def as_triton_error(error: Exception) -> TritonError:
-    """Return the error for the client; an unexpected one, a defect of this server, is logged."""
+    """Return the error for the client; an unexpected exception, a defect of this server, is logged."""
     if isinstance(error, TritonError):
         return error
     logger.error("a request failed unexpectedly", exc_info=error)
+    # INTERNAL, since the client can do nothing about it.
     return InternalError(f"{type(error).__name__}: {error}")
 
 
@@ -52,7 +53,7 @@ class Submission:
     Parameters
     ----------
     on_response : callable
-        Called with each response: those of the model, or one with the error of a refusal. If it raises, it is called
+        Called with each response of the model, or with the error of a refusal. If it raises, it is called
         once more, with an error in place of the response.
 
     Attributes
@@ -97,6 +98,8 @@ class Submission:
         try:
             served.submit(request, trace)
         except TritonError as error:
+            # It was set before the driver refused the request; a later `cancel` must not reach a driver that never had
+            # it.
             request.accepted_by = None
             # The scheduler has emitted the event of a request that it does not accept, once that was validated.
             self.refuse(error, None if request.checked else served)
@@ -135,6 +138,7 @@ class Submission:
         on_response = self._on_response
         if response.final:
             self.done = True
+            # A defect elsewhere may answer twice, and the door must not see the second answer.
             self._on_response = _ignore
         try:
             on_response(response)
@@ -194,8 +198,9 @@ class Submitter:
         Raises
         ------
         UnsupportedError
-            If a model calls another one while the event loop executes it.
+            If a model calls another model while the event loop executes it.
         """
+        # The instance is asked for here, on the thread that is going to wait: the event loop does not know it.
         self._pending.append(_Handover(submission, request, start, instance_that_waits()))
         # `_submit_pending` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
@@ -213,13 +218,13 @@ class Submitter:
             self.loop.call_soon_threadsafe(submission.cancel)
 
     def abandon(self, closed_loop: asyncio.AbstractEventLoop, stopped_text: str) -> None:
-        """Refuse later requests, and leave the pending ones to the parent: this is a forked child."""
+        """Refuse later requests, and leave pending requests to the parent: this is a forked child."""
         self.loop, self._stopped_text = closed_loop, stopped_text
         self._pending.clear()
         self._is_wake_scheduled = False  # otherwise the next request would wait for a wake-up of the parent's loop
 
     def close(self, stopped_text: str) -> None:
-        """Refuse the requests that the closed loop has not taken, and all later ones, with a text."""
+        """Refuse the requests that the closed loop has not taken, and all later requests, with a text."""
         self._stopped_text = stopped_text
         self._refuse_pending()
 

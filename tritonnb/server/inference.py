@@ -22,7 +22,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.engine.engine import Engine
-from tritonnb.engine.execution.loop import wait
+from tritonnb.engine.execution.loop import wait_interruptibly
 from tritonnb.engine.submission import Submission
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def infer(engine: Engine, request: InferRequest) -> list[Outputs]:
     submission = Submission(collector.receive)
     try:
         engine.submitter.submit(submission, request, engine.submit)
-        wait(finished)
+        wait_interruptibly(finished)
     except BaseException:  # such as KeyboardInterrupt, which the handler of a signal raises
         engine.submitter.cancel(submission)
         raise

@@ -30,7 +30,7 @@ except ImportError:  # such as on Windows
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: How often a waiting thread handles signals, in seconds: one wakes it only if this thread receives it in its sleep.
+#: How often a waiting thread handles signals, in seconds; a signal that another thread receives does not wake it.
 SIGNAL_CHECK_S = 0.5
 STOPPED = "the server has been stopped"
 #: How often, and in seconds how long each time, a loop that ends waits for the tasks that it has cancelled.
@@ -65,6 +65,7 @@ class BackgroundLoop:
         self._stopping = fork_safe(threading.Lock())
         self._stopped = self._is_forked = False
         self._stop_requested: asyncio.Future[None] = self.loop.create_future()
+        # A daemon: a notebook's kernel that ends does not stop its server first.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         call_in_children(self.abandon)
@@ -119,14 +120,17 @@ class BackgroundLoop:
             After `stop`.
         """
         if threading.current_thread() is self._thread and not self._is_forked:
-            coroutine.close()
+            coroutine.close()  # otherwise Python warns that it was never awaited
             raise RuntimeError("the server's event loop cannot wait for itself: use the async form")
+        # Under the lock, since `stop` could come after the question and before the hand-over, and a coroutine on a loop
+        # that has ended waits for ever.
         with self._stopping:
             if self._stopped:
                 coroutine.close()
                 raise UnavailableError(self.stopped_text)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
+            # Not `future.result(interval)`: nobody could tell its TimeoutError from a TimeoutError of the coroutine.
             while not concurrent.futures.wait([future], interval).done:
                 if self._is_forked:  # by the handler of a signal
                     raise UnavailableError(self.stopped_text)
@@ -147,11 +151,13 @@ class BackgroundLoop:
         with self._stopping:
             if not self._stopped:
                 self._stopped = True
+                # Not `loop.stop`, which would make `run_until_complete` raise.
                 self.loop.call_soon_threadsafe(settle, self._stop_requested, None)
         self.join()
 
     def join(self) -> None:
         """Wait until the event loop has ended; not on its own thread, which cannot wait for itself."""
+        # In a forked child the thread does not exist, and joining it would wait for ever.
         if threading.current_thread() is not self._thread and not self._is_forked:
             self._thread.join()
 
@@ -170,7 +176,7 @@ class BackgroundLoop:
                 self.on_closed()
 
 
-def wait(finished: SimpleQueue[None]) -> None:
+def wait_interruptibly(finished: SimpleQueue[None]) -> None:
     """Wait for an item of a queue; an exception of a signal handler ends the wait."""
     while True:
         try:
@@ -187,7 +193,7 @@ async def _finish() -> None:
             break
         for task in others:
             task.cancel()
-        # A task that frees something in a thread waits for it after the first cancellation; the second one ends the
+        # A task that frees something in a thread waits for it after the first cancellation; the second ends the
         # waiting, and the thread goes on.
         ended, _ = await asyncio.wait(others, timeout=_CANCELLATION_S)
         for task in ended:
@@ -219,6 +225,7 @@ async def run_in_thread(function: Callable[[], T], undo: Callable[[T], None] | N
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
+    # A list, since its `pop` decides without a lock who owns the result.
     results: list[T] = []
     is_abandoned = threading.Event()
 
@@ -246,7 +253,7 @@ async def run_in_thread(function: Callable[[], T], undo: Callable[[T], None] | N
     except asyncio.CancelledError:
         is_abandoned.set()
         if results:
-            run_on_thread(take_back)
+            run_on_thread(take_back)  # `undo` may be slow, and this is the event loop
         raise
     return results.pop()
 
@@ -275,6 +282,7 @@ def as_exception(error: BaseException) -> Exception:
     ``SystemExit`` and ``KeyboardInterrupt`` would end the event loop, ``CancelledError`` would look like a
     cancellation, and a future refuses ``StopIteration``: these become an `InternalError`.
     """
+    # StopIteration in a model's `initialize` once left its load waiting for ever.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))
@@ -301,11 +309,12 @@ class ThreadLimit:
             After `refuse`.
         """
         async with self._free:
+            # The server may have begun to stop while this waited for its turn.
             self.check()
             return await run_in_thread(function, undo)
 
     def refuse(self, reason: str) -> None:
-        """Start no further function: what consists of several steps ends with an error before its next one."""
+        """Start no further function: work of several steps ends with an error before its next step."""
         self._refusal = reason
 
     def check(self) -> None:
@@ -334,6 +343,8 @@ class EarliestTimer:
     def set(self, due_ns: int) -> None:
         """Call the function at a time of the monotonic clock, unless an earlier time is set."""
         if self._timer is not None:
+            # The earlier call finds nothing to do and sets the timer again, which is cheaper than a timer for every
+            # request.
             if self._due_ns <= due_ns:
                 return
             self._timer.cancel()

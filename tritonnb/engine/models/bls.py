@@ -142,6 +142,7 @@ class ModelCalls:
         try:
             served = self._engine.model(name, request.model_version)
         except TritonError:
+            # Triton's text, its grammar included.
             raise InternalError(f"Failed for execute the inference request. Model '{name}' is not ready.") from None
         if served.decoupled and not decoupled:
             raise UnsupportedError(
@@ -172,6 +173,7 @@ def register_wait(request: InferRequest, served: ServedModel, caller: Instance |
     """
     if caller is None:
         return
+    # Entered before the question: a caller that is not waiting yet could not be stuck.
     _begin_wait(caller, served)
     stuck = _stuck_instances()
     if caller in stuck:
@@ -208,6 +210,7 @@ def models_waited_for(instance: Instance) -> list[ServedModel]:
 
 def _begin_wait(caller: Instance, served: ServedModel) -> None:
     _waiting.setdefault(caller, []).append(served)
+    # Lets the called model overtake batches that wait for the resources of its caller.
     if caller.limiter is not None:
         caller.limiter.waiting += 1
 
@@ -228,6 +231,7 @@ def _stuck_instances() -> set[Instance]:
     that are stuck, until none is freed. Several servers with their own event loops may take part, so what they change
     is copied first.
     """
+    # Whoever cannot be shown to end is stuck, so cycles of any length are found without a search for cycles.
     stuck = set(_waiting)
     while freed := {
         caller for caller in stuck if all(_can_respond(model, stuck) for model in models_waited_for(caller))

@@ -62,6 +62,7 @@ class EnsembleDriver:
         self._served = served
         self._lookup = lookup
         self._take_over_labels()
+        # All rules are in the pure scheduler; this driver adds models and time.
         self._scheduler = EnsembleScheduler(_graph(served.config, lookup))
         self._executions: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
@@ -78,6 +79,8 @@ class EnsembleDriver:
             raise UnavailableError(f"in ensemble '{served.name}', {request.id_prefix}{STOPPING}")
         if served.uses_cache and served.respond_from_cache(request):
             return
+        # The models are looked up once and kept until the end, as on Triton: a step cannot vanish in the middle of a
+        # request.
         execution = _EnsembleExecution(
             request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models()
         )
@@ -86,7 +89,7 @@ class EnsembleDriver:
         sequence = SequenceFlags.from_request(request)
         rows = request.batch_size if served.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
-        self._carry_out(self._scheduler.start_run(execution, inputs))
+        self._apply(self._scheduler.start_run(execution, inputs))
 
     def needed_models(self) -> list[ServedModel]:
         """Return the models of the steps."""
@@ -99,12 +102,12 @@ class EnsembleDriver:
         if execution is None:
             return
         execution.lift_limits()
-        self._carry_out(self._scheduler.cancel(execution))
+        self._apply(self._scheduler.cancel(execution))
         for step_request in list(execution.open):
             step_request.cancel()
 
     def stop(self) -> None:
-        """Reject new requests, except those of ensembles that contain this one."""
+        """Reject new requests, except requests of ensembles that contain this ensemble."""
         self._stopping = True
 
     def queue_depth(self) -> int:
@@ -112,13 +115,13 @@ class EnsembleDriver:
         return 0
 
     async def wait_until_sequences_end(self) -> None:
-        """Do nothing: the sequences are those of the models."""
+        """Do nothing: sequences belong to the models."""
 
     async def close(self) -> None:
         """Do nothing: an ensemble has no resources."""
 
     def abandon(self) -> None:
-        """Do nothing, likewise."""
+        """Do nothing: an ensemble has no resources."""
 
     def _take_over_labels(self) -> None:
         """Give outputs without ``label_filename`` the labels of the step output that they come from."""
@@ -131,7 +134,7 @@ class EnsembleDriver:
 
     # --- decisions ----------------------------------------------------------------------------
 
-    def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
+    def _apply(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
             execution = cast("_EnsembleExecution", decision.run)  # created in `accept`
             if type(decision) is RunStep:
@@ -175,7 +178,7 @@ class EnsembleDriver:
             self._step_failed(execution, decision, request, error, response.final)
             return
         execution.return_credit(request)
-        self._carry_out(self._scheduler.responded(decision.run, step, decision.iteration, outputs, response.final))
+        self._apply(self._scheduler.responded(decision.run, step, decision.iteration, outputs, response.final))
         execution.release_credit()
 
     def _step_failed(
@@ -183,14 +186,15 @@ class EnsembleDriver:
     ) -> None:
         if final:
             execution.open.pop(request, None)
+        # A step that failed may never have been executed, and then reports no times.
         execution.unmeasured.discard(request.step)
         execution.lift_limits()
-        self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
+        self._apply(self._scheduler.failed(decision.run, decision.step, error, final))
 
     def _send_response(self, execution: _EnsembleExecution, decision: SendResponse) -> None:
         request, spec = execution.request, self._served.spec
         outputs, parameters = [], None
-        # The order of Triton's hash map of the configured outputs, apart from collisions: the last one first.
+        # The order of Triton's hash map of the configured outputs, apart from collisions: the last output first.
         for name in reversed(spec.outputs):
             value = decision.outputs.get(name)
             if value is None:
@@ -212,6 +216,7 @@ class EnsembleDriver:
         """Complete a request whose steps are complete; it is counted when the times of all its steps are known."""
         del self._executions[execution.request]
         execution.unpin_models()
+        # A failure is counted at once: the times of the steps that still run are not part of it.
         execution.call_when_measured(lambda: self._emit_executed(execution, failed), immediately=bool(failed))
 
     def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
@@ -256,6 +261,7 @@ class _EnsembleExecution(EnsembleRun):
             inputs,
             model_version=model.version,
             id=request.id,
+            # Only what the step maps, so that a model may leave out the rest; all else is inherited, as on Triton.
             requested_outputs=tuple(decision.step.outputs),
             parameters=request.parameters,
             priority=request.priority,
@@ -263,6 +269,7 @@ class _EnsembleExecution(EnsembleRun):
             correlation_id=sequence.correlation_id,
             flags=sequence.flags,
         )
+        # Triton notices a cancelled request only here, with the next step; running steps are cancelled by `cancel`.
         step_request.cancelled = request.cancelled
         return step_request
 
@@ -344,6 +351,7 @@ class _StepRequest:
     def throttle(self) -> None:
         """Wait until the following steps have started for enough responses; called on the model's thread."""
         if self.limited and self._request is not None and not self._request.cancelled:
+            # It goes on after that time, as Triton does: too many responses are better than a deadlock.
             self.permits.acquire(timeout=LONGEST_WAIT_S)
 
 

@@ -61,6 +61,7 @@ class SequenceFlags:
     def as_parameters(self) -> dict[str, ParameterValue]:
         """Return the parameters of every response of an ensemble; an integer is written as a signed 64-bit integer."""
         correlation_id = self.correlation_id
+        # Triton's IDs are unsigned, and its integer parameters are signed.
         if isinstance(correlation_id, int) and correlation_id >= _IDS // 2:
             correlation_id -= _IDS
         return {
@@ -93,8 +94,8 @@ class EnsembleTensor:
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
         """Return the tensor as the input of a model.
 
-        Between a model that batches and one that does not, a batch dimension of 1 is added or removed. The array is
-        read-only, since other steps may read it, too.
+        Between a model that batches and a model that does not, a batch dimension of 1 is added or removed. The array is
+        read-only, since other steps may also read it.
 
         Parameters
         ----------
@@ -106,6 +107,8 @@ class EnsembleTensor:
         """
         array = read_only_view(self.tensor.array)
         if batching != (self.batch_size > 0):
+            # Triton's rule: a tensor with the very shape of `dims` gets a batch dimension; any other is taken to have
+            # it.
             is_single_row = fits(array.shape, dims)
             if batching and is_single_row:
                 array = array[None]

@@ -30,7 +30,7 @@ from tritonnb.scheduling.resources import Resource
 
 logger = logging.getLogger(__name__)
 
-#: The attributes in which an instance matches a required one.
+#: The attributes in which an instance matches a required instance.
 _SIGNATURE = ("kind", "device_id", "resources", "priority", "passive")
 
 
@@ -113,6 +113,8 @@ class InstanceSet:
         """
         created: list[Instance] = []
         errors: list[BaseException] = []
+        # Triton starts the instances of a Python model together, each in its process. Here they are threads of one
+        # process, and libraries are often not thread-safe while they initialise.
         together = len(specs) if self._backend_model.parallel_instances else 1
         try:
             for first in range(0, len(specs), max(together, 1)):
@@ -120,6 +122,7 @@ class InstanceSet:
             if errors:
                 raise errors.pop()  # its traceback refers to this frame, which must not refer to it
             active = [instance for instance in created if not instance.spec.passive]
+            # Read once for all instances, and not at all for passive instances, which are never warmed up.
             samples = await threads.run(functools.partial(warmup_samples, self._served.context)) if active else []
             for instance in active:
                 await warm_up(self._served, instance, self._sequences, samples, threads.check)
@@ -144,12 +147,14 @@ class InstanceSet:
 
     async def _start_one(self, spec: InstanceSpec, threads: ThreadLimit) -> Instance:
         if self._limiter is not None and not spec.passive:
+            # First: a model that could never get its resources is refused before it allocates anything.
             self._limiter.add(self.key(spec.index), spec.resources, spec.priority)
             logger.debug("%s", self._limiter.resource_map())
         backend_instance = await threads.run(functools.partial(self._backend_model.create_instance, spec))
         loop = asyncio.get_running_loop()
         instance = Instance(spec, backend_instance, loop, self._driver, self._executes_inline)
         instance.limiter = self._limiter
+        # From now on `end` finds it, even if the event loop ends while it starts.
         self._new.append(instance)
         try:
             with triton_errors():
@@ -186,7 +191,7 @@ class InstanceSet:
         self._count_memory()
 
     def _match(self, config: pb.ModelConfig) -> tuple[set[int], list[InstanceSpec]]:
-        """Return the instances that ``instance_group`` does not require, and the required ones that do not exist.
+        """Return the instances that ``instance_group`` does not require, and required instances that do not exist.
 
         Instances match by name first; the others match if they differ in the name only.
         """
@@ -200,6 +205,7 @@ class InstanceSet:
                     missing.append(spec)
                 else:
                     del keys[matching]
+            # By name first, so that a second group with equal properties does not take the instances of the first.
             unmatched, specs = set(keys), missing
         return unmatched, specs
 
@@ -258,8 +264,9 @@ def _end_in_turn(instances: Sequence[Instance]) -> None:
 
 
 def instance_specs(config: pb.ModelConfig) -> Iterator[InstanceSpec]:
-    """Yield the instances that a normalised ``instance_group`` requires, passive ones last."""
+    """Yield the instances that a normalised ``instance_group`` requires, passive instances last."""
     index = 0
+    # Passive instances come last, so that the instances of the scheduler are numbered from 0.
     for group in sorted(config.instance_group, key=lambda group: bool(group.passive)):
         kind = type(group).Kind.Name(group.kind)
         number = 0

@@ -58,6 +58,7 @@ class ResponseCache:
             self.misses += 1
         else:
             self.hits += 1
+            # The dict is in the order of use, so its first entry is evicted first.
             self._responses.move_to_end(key)
         response = None if entry is None else entry[0].copy()
         self.lookup_ns += time.monotonic_ns() - began
@@ -68,6 +69,7 @@ class ResponseCache:
         if key in self._responses:
             return False
         size = _packed_size(response)
+        # Asked before anything is evicted: on Triton, a response that is too large empties the cache first.
         if size > self.size:
             logger.error(
                 "Failed to insert key [%s] into response cache: its %d bytes exceed the size of the cache",
@@ -101,6 +103,7 @@ def key_of(model: int, request: InferRequest) -> Key:
     digest.update(repr((model, outputs, sorted(request.parameters.items()))).encode())
     for name in sorted(request.inputs):
         tensor = request.inputs[name]
+        # Triton's key has the bytes alone: two requests with equal bytes and other shapes share a response there.
         digest.update(repr((name, tensor.datatype.name, tensor.shape)).encode())
         digest.update(tensor.datatype.encode(tensor.array))
     return digest.digest()

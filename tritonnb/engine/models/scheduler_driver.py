@@ -1,6 +1,6 @@
 """The driver of a scheduler in real time: it executes the requests of a served model on the instances of the model.
 
-It adds no rule to the pure scheduler: it passes stimuli with the time to the scheduler, carries out the decisions, and
+It adds no rule to the pure scheduler: it passes stimuli with the time to the scheduler, applies the decisions, and
 emits the events. Everything here runs on the server's event loop unless stated otherwise.
 """
 
@@ -107,7 +107,7 @@ class SchedulerDriver:
         self._is_started = True
         now = time.monotonic_ns()
         for number in active:
-            self._carry_out(self.scheduler.instance_idle(number, now), now)
+            self._apply(self.scheduler.instance_idle(number, now), now)
 
     def reconfigure(self, config: pb.ModelConfig, added: Sequence[Instance] = ()) -> None:
         """Change scheduling settings and instances; queued requests stay queued.
@@ -120,6 +120,7 @@ class SchedulerDriver:
         """
         now = time.monotonic_ns()
         self._wake_if_due(now)
+        # What was due before has been decided by the old settings.
         scheduler, moved = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
         if scheduler is not self.scheduler:
             self._use_scheduler(scheduler)
@@ -130,7 +131,7 @@ class SchedulerDriver:
         decisions += scheduler.set_instances(active, now)
         for number in [instance.spec.index for instance in added if instance.spec.index in active]:
             decisions += scheduler.instance_idle(number, now)
-        self._carry_out(decisions, now)
+        self._apply(decisions, now)
 
     def _use_scheduler(self, scheduler: Scheduler) -> None:
         """Use a scheduler; the dynamic batcher uses the custom batching of the model."""
@@ -147,17 +148,21 @@ class SchedulerDriver:
     def accept(self, request: InferRequest, now: int) -> None:
         """Pass a request to the scheduler."""
         served = self._served
+        # Before the scheduler, as on Triton: a hit is never queued.
         if served.uses_cache and served.respond_from_cache(request):
             return
         self._wake_if_due(now)
+        # Before it is enqueued: the batch that this request completes may be sent at once, and its event must come
+        # later.
         served.stream.emit_packed(request_arrived(request, self._name, self._version, now))
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
             served.emit(request_refused(request, self._name, self._version, error, "", now))
             raise
+        # Only now: a request that the scheduler refuses is not in flight, and its submission answers it.
         served.accept(request)
-        self._carry_out(decisions, now)
+        self._apply(decisions, now)
 
     def cancel(self, request: InferRequest) -> None:
         """Remove a request from the queue; called by `InferRequest.cancel` only."""
@@ -165,7 +170,8 @@ class SchedulerDriver:
         self._wake_if_due(now)
         request.cancelled = True  # not earlier: what was due before is decided as if the timer had fired in time
         self._served.emit(RequestCancelled(now, self._name, self._version, request.serial))
-        self._carry_out(self.scheduler.cancel(request, now), now)
+        self._apply(self.scheduler.cancel(request, now), now)
+        # Nobody keeps the instance that runs a request; the others do not know it and do nothing.
         for instance in self.instances:
             instance.backend_instance.cancel(request)
 
@@ -193,6 +199,7 @@ class SchedulerDriver:
         self._timer.cancel()
         if not self._is_freed:
             self._is_freed = True
+            # On a thread: `finalize` of a model may take as long as it likes.
             await run_in_thread(self._free)
             self.instances.forget()
 
@@ -210,10 +217,11 @@ class SchedulerDriver:
 
     # --- decisions ----------------------------------------------------------------------------
 
-    def _carry_out(self, decisions: Sequence[Decision], now: int, is_granted: bool = False) -> None:
+    def _apply(self, decisions: Sequence[Decision], now: int, is_granted: bool = False) -> None:
         for decision in decisions:
             if type(decision) is Execute:
                 instance, execution = self._create_execution(decision, now)
+                # A batch of a scheduler that does not stage cannot grow any more, but needs its resources all the same.
                 if self._limiter is None or is_granted:
                     instance.execute(execution)
                 else:
@@ -228,6 +236,7 @@ class SchedulerDriver:
         if (due := self.scheduler.next_wake_ns) is not None:
             self._timer.set(due)
         if self._limiter is not None:
+            # After all decisions of a stimulus, so that what is staged together competes together.
             for run in self._limiter.grant():
                 run()
         if self._sequences_ended is not None and not self._served.open_sequences:
@@ -249,7 +258,7 @@ class SchedulerDriver:
         """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        self._carry_out(scheduler.execute_staged(number, now), now, is_granted=True)
+        self._apply(scheduler.execute_staged(number, now), now, is_granted=True)
 
     def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
         """Return the execution of a batch, and the instance that will run it."""
@@ -266,14 +275,16 @@ class SchedulerDriver:
         return instance, execution
 
     def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
-        """Called after an instance has run a batch: count it, start the next one, then respond."""
+        """Called after an instance has run a batch: count it, start the next batch, then respond."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._count(instance, execution, raised, now)
         scheduler = self.scheduler
+        # Before the instance is idle, so that the next requests of its sequences can be in its next batch.
         if execution.rescheduled or scheduler.needs_release_events:
             self._release(execution, now)
         if self._limiter is not None:
+            # Before the instance asks for its next batch, which may need the same resources.
             self._limiter.released(self.instances.key(instance.spec.index))
         if isinstance(raised, InstanceLostError):
             instance.awaits_recovery = True
@@ -282,7 +293,8 @@ class SchedulerDriver:
         else:
             if instance.pending_loss is not None:
                 self._end_sequences(instance, instance.pending_loss.message, now)
-            self._carry_out(self._idle(instance, now), now)
+            self._apply(self._idle(instance, now), now)
+        # Last, since the instance should not wait for the next batch while responses are written.
         responses = execution.responses
         for index, request in enumerate(execution.requests):
             response = responses[index]
@@ -309,7 +321,7 @@ class SchedulerDriver:
 
     def _end_sequences(self, instance: Instance, message: str, now: int) -> None:
         instance.pending_loss = None
-        self._carry_out(self.scheduler.end_sequences(instance.spec.index, message, now), now)
+        self._apply(self.scheduler.end_sequences(instance.spec.index, message, now), now)
 
     def instance_recovered(self, instance: Instance, is_running: bool) -> None:
         """Use an instance again that was lost.
@@ -326,7 +338,7 @@ class SchedulerDriver:
                 return
             instance.awaits_recovery = False
             self._wake_if_due(now)
-            self._carry_out(self._idle(instance, now), now)
+            self._apply(self._idle(instance, now), now)
 
     def _others_run(self, instance: Instance) -> bool:
         return any(not other.awaits_recovery for other in self.instances if other is not instance)
@@ -337,15 +349,16 @@ class SchedulerDriver:
     def _release(self, execution: Execution, now: int) -> None:
         for index, request in enumerate(execution.requests):
             if index in execution.rescheduled:
-                self._carry_out(self._reschedule(execution, index, now), now)
+                self._apply(self._reschedule(execution, index, now), now)
             else:
-                self._carry_out(self.scheduler.released(request, now), now)
+                self._apply(self.scheduler.released(request, now), now)
 
     def _reschedule(self, execution: Execution, index: int, now: int) -> Sequence[Decision]:
         request = execution.requests[index]
         try:
             return self.scheduler.reschedule(request, now)
         except TritonError as error:
+            # The model is not iterative, or its sequence was idle for too long while it ran: this request alone ends.
             execution.responses[index] = InferResponse(error=error)
             return self.scheduler.released(request, now)
 
@@ -364,6 +377,7 @@ class SchedulerDriver:
     # --- responses ----------------------------------------------------------------------------
 
     def _respond_in_order(self, request: InferRequest, response: InferResponse) -> None:
+        # By request: preserve_ordering may have been changed since its batch began.
         order = self._orders.get(request)
         if order is None:
             self._served.respond(request, response)
@@ -382,6 +396,8 @@ class SchedulerDriver:
             return
         index, since_ns = self._responses_sent.pop(request.serial, (0, request.queued_ns))
         now = time.monotonic_ns()
+        # A decoupled model has a row of statistics for each number of a response, with the time since the previous
+        # response.
         if not response.final:
             self._responses_sent[request.serial] = (index + 1, now)
         outcome = "empty" if response.empty else "fail" if response.error else "success"
@@ -393,19 +409,20 @@ class SchedulerDriver:
     def _wake_if_due(self, now: int) -> None:
         """Pass due timeouts to the scheduler with the times at which they were due, since timers fire late."""
         while (due := self.scheduler.next_wake_ns) is not None and due <= now:
+            # The time of a scheduler does not run backwards, not even by a wake that is late.
             due = max(due, self._last_ns)
             decisions = self.scheduler.wake(due)
             if now - due >= _LATE_NS:
                 for decision in decisions:
                     if type(decision) is Execute:
                         decision.reason.facts["late_ns"] = now - due
-            self._carry_out(decisions, now)
+            self._apply(decisions, now)
         self._last_ns = now
 
     def _wake(self) -> None:
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        self._carry_out((), now)
+        self._apply((), now)
 
 
 def free_model(backend_model: BackendModel, strategy: BatchingStrategy | None) -> None:

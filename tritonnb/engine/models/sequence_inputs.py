@@ -77,6 +77,7 @@ class States:
         if self._scratch:
             return
         tensor = self.inputs[state.input_name]
+        # With a common buffer Triton keeps the shape and the datatype of the input.
         if state.same_buffer:
             array = array.reshape(tensor.array.shape)
         self.inputs[state.input_name] = Tensor(state.input_name, state.datatype, array)
@@ -144,10 +145,12 @@ class SequenceInputs:
 
     def _attach(self, request: InferRequest, instance: int, slot: int) -> None:
         """Attach the control tensors and the states of its slot to a request."""
+        # An iterative request is executed again with the same inputs, which the model must not have changed.
         inputs = read_only_tensors(request.inputs) if self._iterative else request.inputs
         request.inputs = {**inputs, **self._controls.tensors(request)}
         if self._states:
             key = (instance, slot)
+            # START discards the old state; END frees nothing, on Triton as here.
             if key not in self._slots or request.flags & SEQUENCE_START:
                 self._slots[key] = self._initial_states(scratch=False)
             request.states = self._slots[key]
@@ -177,6 +180,7 @@ class _Controls:
                     false, true = self._values(tensor.name, control)
                     self._flags.append((_FLAG[control.kind], false, true))
         self._by_flags = functools.lru_cache(self._flag_tensors)
+        # Bounded, since correlation IDs are chosen by clients.
         self._by_id = functools.lru_cache(maxsize=1024)(self._id_tensor)
 
     def tensors(self, request: InferRequest) -> dict[str, Tensor]:
@@ -185,7 +189,7 @@ class _Controls:
         return {**self._by_flags(request.flags & _ANY | _READY), **self._by_id(request.correlation_id)}
 
     def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the inputs of a null request beside a request with these inputs, which may include controls."""
+        """Return the inputs of a null request next to a request with these inputs, which may include controls."""
         return {**_zeros_like(inputs), **self._by_flags(0), **self._by_id("")}
 
     def _flag_tensors(self, flags: int) -> dict[str, Tensor]:
@@ -198,6 +202,7 @@ class _Controls:
         if datatype.variable_size:
             array = np.full(self._shape, str(value or "").encode("utf-8", "surrogateescape"), dtype=object)
         else:
+            # Triton passes the bytes of a string ID here, or terminates (oldest strategy).
             number = 0 if isinstance(value, str) else value
             # As on Triton, 32-bit types use the low four bytes, and signed types reinterpret them.
             raw = number.to_bytes(8, "little")[: datatype.itemsize]

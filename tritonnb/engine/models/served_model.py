@@ -72,7 +72,7 @@ class ServedModel:
     cache : ResponseCache, optional
         Used if ``response_cache`` is enabled in the configuration.
     output_labels : mapping of str to list of str, optional
-        The lines of the ``label_filename`` of every output that has one.
+        The lines of the ``label_filename`` of every output that has labels.
 
     Attributes
     ----------
@@ -158,6 +158,7 @@ class ServedModel:
     def open_sequences(self) -> int:
         """The number of sequences that have a slot and have neither ended nor exceeded the maximum idle time."""
         sequences = self.driver.sequences
+        # Every open sequence in a slot has a deadline there, so nobody counts them a second time.
         return 0 if sequences is None else len(sequences.table.idle)
 
     def live_sequences(self) -> list[int | str]:
@@ -173,7 +174,7 @@ class ServedModel:
         Raises
         ------
         InvalidArgumentError
-            If it does not.
+            If the request does not match the configuration.
         """
         self._validator.check(request)
         request.checked = True
@@ -205,6 +206,7 @@ class ServedModel:
             self.check(request)
         request.model_name = self.name
         request.model_version = self.version
+        # Before `accept`, since the cache may answer in it.
         request.accepted_by = self.driver
         now = time.monotonic_ns()
         if not request.received_ns:
@@ -221,7 +223,7 @@ class ServedModel:
         self.emit(RequestRefused(now, self.name, self.version, next(_serials), 1, now, error.message, ""))
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
-        """Pass a response on; after the final one the request is no longer in flight."""
+        """Pass a response on; after the final response the request is no longer in flight."""
         if request not in self._accepted:  # the model answers after the server has given up, see `abandon`
             return
         if response.final:
@@ -279,6 +281,7 @@ class ServedModel:
 
     def respond_from_cache(self, request: InferRequest) -> bool:
         """Respond from the cache if possible; otherwise have the response inserted."""
+        # A hit would overtake the responses that preserve_ordering holds back; Triton orders it with them.
         if self._cache is None or (self.in_flight and self.config.dynamic_batching.preserve_ordering):
             return False
         began = time.monotonic_ns()
@@ -290,6 +293,7 @@ class ServedModel:
             return False
         self.emit(CacheHit(began + lookup_ns, self.name, self.version, request.serial, request.received_ns, lookup_ns))
         if request.step is not None:
+            # A hit takes no compute time, but its ensemble is counted only when every step has reported.
             request.step.executed(0, 0, 0, 0)
         request.answer(response)
         return True
@@ -298,6 +302,7 @@ class ServedModel:
         """Return an observer that inserts a successful response into the cache."""
 
         def insert(request: InferRequest, response: InferResponse) -> None:
+            # Triton stores an error as a response without outputs, and the next equal request "succeeds".
             if response.error is None and self._cache is not None:
                 began = time.monotonic_ns()
                 if self._cache.insert(key, response):

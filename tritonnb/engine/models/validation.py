@@ -1,6 +1,6 @@
 """The validation of requests against the configuration of their model.
 
-Order and messages are those of Triton's core (``InferenceRequest::Normalize``): output names, number of inputs, input
+Order and messages follow Triton's core (``InferenceRequest::Normalize``): output names, number of inputs, input
 names, batch size, and then for each input datatype, shape, and byte size. Properties of the configuration are computed
 once, so that the validation of a request takes a few microseconds.
 """
@@ -41,6 +41,7 @@ class RequestValidator:
         self._names_matter = self._required < len(spec.inputs)
         self._compared = {tensor.name for tensor in spec.inputs.values() if -1 in tensor.dims and not tensor.ragged}
         self._shape_tensors = {tensor.name for tensor in spec.inputs.values() if tensor.shape_tensor}
+        # Most models have fixed shapes and need no key at all; comparing None with None is cheap.
         self._keyed = self._names_matter or bool(self._compared or self._shape_tensors)
 
     def check(self, request: InferRequest) -> None:
@@ -196,12 +197,14 @@ class RequestValidator:
 
     def _key(self, request: InferRequest) -> tuple[object, ...]:
         """Return the batch key: requests with equal keys may share a batch."""
+        # As on Triton, optional inputs that are present in one request and missing in another keep the two apart.
         names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
         shapes: list[tuple[object, ...]] = []
         for name, tensor in request.inputs.items():
             if name in self._compared:
                 shapes.append((name, tensor.shape[1:]))
             if name in self._shape_tensors:
+                # The values of a shape tensor are a shape, so Triton compares them as well.
                 shapes.append((name, tensor.shape, tensor.array.tobytes()))
         # The order in which a client lists its inputs is irrelevant.
         return (*names, *sorted(shapes))
@@ -251,7 +254,7 @@ class RequestValidator:
 
 
 def _hash_order(request: InferRequest) -> _Inputs:
-    """Return the inputs in the order of Triton's hash map: the last one first, apart from collisions."""
+    """Return the inputs in the order of Triton's hash map: the last input first, apart from collisions."""
     items = list(request.unchecked_inputs.items())
     items.reverse()
     return items

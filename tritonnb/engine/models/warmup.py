@@ -130,6 +130,7 @@ async def _execute(
     def respond_threadsafe(_: InferRequest, response: InferResponse) -> None:
         loop.call_soon_threadsafe(respond, response)
 
+    # Cloned, since the execution changes a request, and the next instance runs the same sample.
     requests = [request.clone(dict(request.inputs)) for request in sample.requests]
     for request in requests:
         request.received_ns = request.queued_ns = time.monotonic_ns()
@@ -144,6 +145,8 @@ async def _execute(
     responses += [response for response in execution.responses if response is not None]
     if errors := [response.error.message for response in responses if response.error is not None]:
         raise _sample_error(sample.name, errors)
+    # Counted like traffic, as on Triton: a sample of 3 requests with count 2 shows 6 inferences before the first
+    # client.
     served.emit(executed_event(served.name, served.version, name, execution, failures, time.monotonic_ns()))
 
 

@@ -1,6 +1,6 @@
 """The model repositories on disk: finding and reading models, and detecting changes.
 
-Everything here reads files, so it is called on other threads than that of the event loop.
+Everything here reads files, so it is not called on the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ModelSource:
     is_config_given : bool
         False if there is no *config.pbtxt*, so that the backend must complete the whole configuration.
     config_text : str or None
-        The text of the *config.pbtxt*, if the configuration comes from one.
+        The text of the *config.pbtxt*, if the configuration comes from such a file.
     """
 
     name: str
@@ -147,6 +147,7 @@ class ModelDirectories:
         return [step.model_name for step in config.ensemble_scheduling.step]
 
     def _directories(self, name: str) -> list[Path]:
+        # A name with a slash would reach out of the repository.
         if Path(name).name != name:
             return []
         return [
@@ -163,6 +164,7 @@ class ModelDirectories:
         temporary = _TemporaryDirectory()
         directory = temporary.path / name
         for path, content in files.items():
+            # Checked by parts and not by text: "a..b" is a good name.
             if ".." in PurePosixPath(path).parts:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
             target = f"{directory}/{path.lstrip('/')}"  # a trailing slash is kept
@@ -223,6 +225,7 @@ class _TemporaryDirectory:
 
 def _models_in(repository: Path) -> Iterator[str]:
     try:
+        # Jupyter leaves .ipynb_checkpoints beside the files that it saves.
         yield from (entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}") from error
@@ -240,5 +243,6 @@ def fingerprint_of(directory: Path) -> Fingerprint:
             continue  # deleted in the meantime
         # The time of a directory changes when Python caches bytecode in it.
         modified_ns, size = (0, 0) if path.is_dir() else (status.st_mtime_ns, status.st_size)
+        # All times count, and sizes: Triton compares the newest time, and does not see a backup that is restored.
         files.add((str(path.relative_to(directory)), modified_ns, size))
     return frozenset(files)

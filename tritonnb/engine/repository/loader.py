@@ -17,7 +17,7 @@ step 3, and an ensemble that is loaded again after a model of its steps with ste
 `repository.py`, the last in `instance_set.py`. `ModelLoader.reconfigure` changes a model that is served, without
 loading it again.
 
-Order and error messages are those of Triton's model lifecycle: errors of steps 1 and 2 (reading and validating
+Order and error messages follow Triton's model lifecycle: errors of steps 1 and 2 (reading and validating
 *config.pbtxt*) are a `ConfigError`; errors of steps 5 to 8 are reported for each version.
 """
 
@@ -128,10 +128,11 @@ class ModelLoader:
         self._backend_directory = options.backend_directory or _BACKENDS
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self.threads = ThreadLimit(max(1, options.model_load_threads))
+        # Separate from the loads, or the index would wait for a model that takes minutes.
         self.readers = ThreadLimit(_READERS)
 
     async def create_version(self, source: ModelSource, version: int) -> ServedModel:
-        """Create a version of a model and all its instances, if need be in several attempts.
+        """Create a version of a model and all its instances, retrying up to ``model_load_retries`` times.
 
         Raises
         ------
@@ -145,6 +146,7 @@ class ModelLoader:
                 served = await self._create_served(source, version)
                 break
             except TritonError as error:
+                # A server that stops does not try again.
                 self.threads.check()
                 logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
         else:
@@ -161,6 +163,7 @@ class ModelLoader:
                 served.driver = EnsembleDriver(served, self._lookup)
                 return served
             create = functools.partial(self._create_backend_model, source, version)
+            # The thread completes the model even if nobody waits for it any more, and then frees it.
             created = await self.threads.run(create, undo=_Created.free)
             served = ServedModel(created.context, shared.stream, shared.cache, created.labels)
             served.driver = driver = SchedulerDriver(
@@ -192,6 +195,7 @@ class ModelLoader:
                 await driver.instances.discard(created)
             raise
         for driver, created in added.items():
+            # Only now that the instances of all versions exist, so that a failure changes nothing.
             driver.reconfigure(drivers[driver], created)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -205,6 +209,7 @@ class ModelLoader:
     def refuse(self, reason: str) -> None:
         """End the loads that are in progress at their next step, and the processes that start."""
         self.threads.refuse(reason)
+        # Processes can be ended, threads cannot: a model that a thread creates delays the stop by up to `exit_timeout`.
         end_starting(self._services.calls)
 
     async def close(self) -> None:
@@ -212,12 +217,12 @@ class ModelLoader:
         await run_in_thread(self._backends.finalize)
 
     def find_library(self, source: ModelSource, version: int) -> Path | None:
-        """Return the library of the backend, if it is a native one.
+        """Return the library of the backend, if it is a native backend.
 
         Raises
         ------
         InvalidArgumentError
-            If ``runtime`` names one that does not exist.
+            If ``runtime`` names a library that does not exist.
         """
         return find_library(source.config, source.directory, version, self._backend_directory)
 
@@ -302,7 +307,7 @@ class ModelLoader:
 
 
 def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
-    """Return a model's configuration, completed with the fields that its backend added to the running one.
+    """Return a model's configuration, completed with the fields that its backend added to the running model's.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ class Operations:
         except TritonError:
             if not self._is_stopping:
                 raise
-        # That is the cause, whatever the text of the error was. Raised here, it does not refer to that error: its
+        # The stop is the cause, whatever the text of the error was. Raised here, it does not refer to that error: its
         # frames refer to the model, and a notebook keeps the last exception.
         raise UnavailableError(f"model '{name}' was not {verb}: the server is stopping")
 

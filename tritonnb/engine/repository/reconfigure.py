@@ -36,7 +36,7 @@ class Reconfiguration:
         self._options = options
 
     async def config_path(self, name: str) -> Path | None:
-        """Return the *config.pbtxt* of a model, even one that failed to load; None if it is not from a repository.
+        """Return the *config.pbtxt* of a model, even if the model failed to load; None if it is not from a repository.
 
         Raises
         ------
@@ -183,6 +183,7 @@ class Reconfiguration:
             assert source is not None
             versions = [self._table.get(name, version) for version in self._table.ready_versions(name)]
             await self._loader.reconfigure(dict.fromkeys(versions, config))
+            # Only the scheduling: the rest of the written configuration is what the model was really loaded with.
             model.source = dataclasses.replace(source, config=replaced(source.config, config, SCHEDULING))
             model.files = frozenset()  # so that the next load reads the file
 

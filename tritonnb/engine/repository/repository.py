@@ -62,7 +62,7 @@ class ModelRepository:
         *,
         force: bool = False,
     ) -> None:
-        """Load or reload a model; the existing versions serve until the new ones are ready.
+        """Load or reload a model; the existing versions serve until the new versions are ready.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class ModelRepository:
         await self.operations.run(source.name, "loaded", load())
 
     async def load_source_now(self, model: RepositoryModel, source: ModelSource) -> None:
-        """Load a model with another source or configuration than that of its files, as a part of an operation on it."""
+        """Load a model with a source or configuration that is not in its files, as a part of an operation on it."""
         normalize(source.config)
         model.explicit = True
         await self._load_with_steps(model, source)
@@ -125,8 +125,9 @@ class ModelRepository:
         return await self.loader.read(self.directories.counts)
 
     async def poll(self) -> None:
-        """Load models that are new or changed on disk and unload removed ones; errors are logged and change nothing."""
+        """Load new and changed models from disk, and unload removed models; errors are logged and change nothing."""
         counts = await self.names_on_disk()
+        # A model in two repositories is ambiguous, and left as it is.
         names = sorted(name for name, count in counts.items() if count == 1)
         for name, model in list(self.table.models.items()):
             if name not in names and model.tried:
@@ -235,6 +236,7 @@ class ModelRepository:
             loop = asyncio.get_running_loop()
             creating = [loop.create_task(self.loader.create_version(source, version)) for version in versions]
             try:
+                # All or nothing, as on Triton: a version that fails takes its siblings with it.
                 outcomes = dict(zip(versions, await asyncio.gather(*creating, return_exceptions=True), strict=True))
             except asyncio.CancelledError:  # the event loop ends; those that are not complete free themselves
                 for task in creating:
@@ -247,6 +249,8 @@ class ModelRepository:
                 await asyncio.gather(*(served.driver.close() for served in created.values()))
                 self._refuse_versions(model, source, failed)
             self._replace_versions(model, source, created, kept)
+        # Without the lock: an ensemble has its own, and whoever holds two can wait for somebody who holds them in the
+        # other order.
         await self._reload_ensembles_of(source.name)
 
     def _start_loading(self, model: RepositoryModel, source: ModelSource, kept: Collection[int]) -> list[int]:
@@ -280,6 +284,7 @@ class ModelRepository:
         causes = [error for error in failed.values() if isinstance(error, TritonError)]
         raise InvalidArgumentError(
             f"load failed for model '{source.name}': {model.failure}\n",
+            # The line break at the end of the text is Triton's.
             hint=next((error.hint for error in causes if error.hint), ""),
             problems=dict.fromkeys(problem for error in causes for problem in error.problems),
             model_error=causes[-1].model_error,
@@ -293,6 +298,7 @@ class ModelRepository:
         for version, served in created.items():
             self.table.set_version(source.name, version, ModelVersion(VersionState.READY, served=served))
         logger.info("successfully loaded '%s'", source.name)
+        # From here on requests go to the new version, and the old version is closed later: no request finds neither.
         self.table.set_newest(source.name, model.versions[max(source.versions)].served)
         for version, entry in replaced.items():
             if version in created:

@@ -1,7 +1,7 @@
 """The model table: the served versions of all models, how they are unloaded, and the repository index.
 
-Versions that are unloaded or replaced complete the requests that they accepted, and are closed. States and messages are
-those of Triton's model lifecycle.
+Versions that are unloaded or replaced complete the requests that they accepted, and are closed. States and messages
+follow Triton's model lifecycle.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class RepositoryModel:
         For a loaded ensemble its source: it is served whenever the models of its steps are.
     loading : asyncio.Lock
         Held by `ModelTable.operating` during an operation on the model, from what it reads to what it changes: a
-        concurrent one begins when it is complete. An ensemble's is acquired before those of its steps.
+        concurrent operation begins when it is complete. An ensemble's lock is acquired before the locks of its steps.
     lock : asyncio.Lock
         Held while the versions change, which may be part of an operation on a model of an ensemble's steps. Acquired
-        after ``loading``, and never while another model's is held, so that no two operations wait for one another.
+        after ``loading``, and never while another model's lock is held, so that no two operations wait for one another.
     operations : int
         The number of operations that hold ``loading`` or wait for it.
     """
@@ -194,7 +194,7 @@ class ModelTable:
 
     @asynccontextmanager
     async def operating(self, name: str) -> AsyncIterator[RepositoryModel]:
-        """Context manager of an operation on a model: it begins when earlier ones are complete."""
+        """Context manager of an operation on a model: it begins when earlier operations are complete."""
         model = self.entry(name)
         model.operations += 1
         try:
@@ -209,7 +209,7 @@ class ModelTable:
             del self.models[name]
 
     def get(self, name: str, version: int = -1) -> ServedModel:
-        """Return a model version that is ready; version -1 is the newest one.
+        """Return a model version that is ready; version -1 is the newest version.
 
         Raises
         ------
@@ -217,6 +217,7 @@ class ModelTable:
             If the version does not exist or is not ready.
         """
         newest = self._newest.get(name)
+        # Nearly every request asks for the newest version, and this is on the path of every request.
         if newest is not None and version in (-1, newest.version):
             return newest
         model = self.models.get(name)
@@ -269,6 +270,7 @@ class ModelTable:
     def all_ready(self) -> bool:
         """Return whether every selected version is ready."""
         return all(
+            # A version that somebody has unloaded on purpose does not make the server unready.
             version.state is VersionState.READY or version.reason == "unloaded"
             for model in self.models.values()
             for version in model.versions.values()
@@ -292,6 +294,7 @@ class ModelTable:
                 if not ready_only:
                     rows.append({"name": name, "state": VersionState.UNAVAILABLE.value, "reason": DUPLICATE})
                 continue
+            # Triton lists a model that was never loaded with nothing but its name.
             model = self.models.get(name, RepositoryModel())
             for version in sorted(model.versions):
                 entry = model.versions[version]
@@ -340,7 +343,7 @@ class ModelTable:
         self.close(served).add_done_callback(mark_unloaded)
 
     def close(self, served: ServedModel | None) -> asyncio.Task[None]:
-        """Close a version that another one has replaced, when its requests are complete."""
+        """Close a version that another version has replaced, when its requests are complete."""
         assert served is not None
         task = asyncio.get_running_loop().create_task(_drain_and_close(served))
         self.closing[task] = served
