@@ -101,7 +101,7 @@ CHAT = RequestFields(
         "logprobs": "whether to return log probabilities, if the model returns them",
         "top_logprobs": f"with `logprobs`: those of the 0 to {MOST_TOP_LOGPROBS} most probable tokens, too",
     },
-    # Fields that a client cannot leave out, since libraries set them, and that change no response.
+    # Refused, they would stop clients that work with OpenAI: a library may set them without being asked.
     ignored=frozenset(
         {
             "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_options",
@@ -183,7 +183,7 @@ class Fields:
             raise OpenAiError(f"We could not parse the JSON body of your request: {reason}") from None
         if not isinstance(document, dict):
             raise OpenAiError(f"expected a JSON object, got {_type_name(document)}")
-        # OpenAI's own client writes null for parameters that its user leaves out.
+        # Most parameters of OpenAI's API are nullable, and null means that they are not set.
         self._values = {name: value for name, value in document.items() if value is not None}
         for name, value in self._values.items():
             if name in fields.unsupported:

@@ -320,7 +320,7 @@ class UnknownRouteHandler(OpenAiHandler):
         """Respond with 404 to every method; the error names the right path, if the end of this path is known."""
         super().prepare()
         method, path = self.request.method, self.request.path
-        # Most 404s of this API are a base URL with `/v1` twice or not at all.
+        # The likely cause is a base URL with `/v1` twice or not at all.
         known = _KNOWN_END.search(path)
         hint = f": expected /v1/{known[1]}, with a base URL of the client that ends with /v1" if known else ""
         raise OpenAiError(f"Invalid URL or method ({method} {path}){hint}", status=HTTPStatus.NOT_FOUND)

@@ -30,8 +30,8 @@ class OpenAiOptions:
     allow: bool = True
     # Not in the `repr`, which notebooks show and logs keep.
     api_key: str = field(default="", repr=False)
-    # OpenAI's default for completions. It is short for a chat, but a model that never stops must not hold a slot by
-    # default.
+    # As OpenAI's completions and Triton's front end. It is short for a chat, but some models require the parameter, so
+    # that a chat without a limit could not be answered.
     default_max_tokens: int = 16
 
     def __post_init__(self) -> None:
