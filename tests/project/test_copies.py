@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import math
 import multiprocessing
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,8 @@ HOWS: dict[str, Callable[[Any], Any]] = {
 
 def content(value: object, depth: int = 0) -> object:
     """The contents of a value, which are equal if the values are."""
+    if isinstance(value, float) and math.isnan(value):  # not equal to itself
+        return "nan"
     if depth > 12 or value is None or isinstance(value, (str, bytes, int, float, type, np.dtype)) or callable(value):
         return value if not callable(value) else getattr(value, "__qualname__", type(value).__qualname__)
     if isinstance(value, np.ndarray):
