@@ -100,9 +100,14 @@ class Admission:
             if self._accepted.admits(host):
                 self._accepted.store(host, True)
         # The port is not compared: a notebook's page is on another port than its server, and has to reach it.
-        if origin is not None and not self._is_ours(_hostname(origin)):
+        if origin is not None and not self._is_own_page(_hostname(origin), host):
             return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
         return None
 
     def _is_ours(self, name: str | None) -> bool:
         return name is not None and (name in self._names or (self._numeric and _is_numeric(name)))
+
+    def _is_own_page(self, name: str | None, host: str | None) -> bool:
+        # Unlike a Host, a numeric Origin proves nothing: any page may come from a numeric address. It is a page of this
+        # machine if the request went to the same address.
+        return name is not None and (name in self._names or (host is not None and name == _hostname("//" + host)))
