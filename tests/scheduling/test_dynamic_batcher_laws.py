@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
@@ -163,12 +162,6 @@ class History(RuleBasedStateMachine):
         request.cancelled = True
         self.follow(self.batcher.cancel(request, self.now))
 
-    @precondition(lambda self: self.delivered == self.placed)
-    @rule()
-    def copy(self) -> None:
-        original, self.batcher = self.batcher, self.batcher.copy()
-        assert probe(original, self.now) == probe(self.batcher.copy(), self.now)
-
     @rule(step=st.sampled_from([1, 1_000, 5_000, 10_000, 25_000, 100_000]))
     def pass_time(self, step: int) -> None:
         end = self.now + step
@@ -233,17 +226,6 @@ class History(RuleBasedStateMachine):
                 self.follow(self.batcher.wake(self.now))
         assert self.delivered == self.placed
         assert self.batcher.queue_depth() == 0
-
-
-def probe(batcher: DynamicBatcher, now: int) -> list[object]:
-    """Let requests arrive until the batcher has been woken, and return what that leads to."""
-    outcomes: list[object] = []
-    for number in range(MAX_BATCH_SIZE):
-        with suppress(UnavailableError):  # the queue is full
-            outcomes += [decision.reason for decision in batcher.enqueue(Schedulable(f"probe{number}"), now)]
-        payloads = [(len(payload.requests), payload.rule, payload.full) for payload in batcher.payloads]
-        outcomes.append((payloads, batcher.queue.size, batcher.next_wake_ns, set(batcher.instances.idle)))
-    return outcomes
 
 
 TestHistory = History.TestCase

@@ -261,17 +261,6 @@ class DynamicBatcher(StatelessScheduler):
         self.instances.release(instance, now)
         return self._execute(now)
 
-    def copy(self) -> DynamicBatcher:
-        """Return a batcher with the same requests and state, except strategy, staged payloads and response order."""
-        other = DynamicBatcher(self.settings, 0)
-        other.instances, other.queue = self.instances.copy(), self.queue.copy()
-        other.payloads.extend([payload.copy() for payload in self.payloads])
-        other._current = other.payloads[-1] if self._current else None
-        other.next_wake_ns, other._pass_due_ns, other.stopping = self.next_wake_ns, self._pass_due_ns, self.stopping
-        other.rows_to_wake, other._blocked, other._woken_by = self.rows_to_wake, self._blocked, self._woken_by
-        other._requests_to_start, other._asleep_since_ns = self._requests_to_start, self._asleep_since_ns
-        return other
-
     def form_deferred(self, now: int) -> list[Decision]:
         """Form the payloads of earlier arrivals, if forming them was deferred."""
         return self._advance(now) if self._defers_forming() else []

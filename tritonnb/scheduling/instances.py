@@ -79,13 +79,6 @@ class Instances:
         self._started.add(instance)
         return taken
 
-    def copy(self) -> Instances:
-        """Return an independent copy."""
-        other = Instances(0)
-        other.active_ids, other.dispatch_key = self.active_ids.copy(), self.dispatch_key
-        other._idle, other._started = self._idle.copy(), self._started.copy()
-        return other
-
     def replace(self, instances: Collection[int]) -> None:
         """Replace the set of instances; removed instances get no more work.
 

@@ -60,14 +60,6 @@ class Payload:
         self.next_rows = 0
         self.woken_by = ""
 
-    def copy(self) -> Payload:
-        """Return a payload in the same state, with the same requests."""
-        other = Payload(self.oldest_ns)
-        other.requests, other.rows, other.formed_ns = self.requests.copy(), self.rows, self.formed_ns
-        other.full, other.closed, other.rule = self.full, self.closed, self.rule
-        other.waited_ns, other.next_rows, other.woken_by = self.waited_ns, self.next_rows, self.woken_by
-        return other
-
     @property
     def batch_key(self) -> Hashable:
         """The key that requests must have to join this batch."""

@@ -78,12 +78,6 @@ class Deadlines(Generic[Item]):
             del self._due[item]
             yield item
 
-    def copy(self) -> Deadlines[Item]:
-        """Return an independent copy."""
-        other: Deadlines[Item] = Deadlines()
-        other._due, other._heap, other._count = self._due.copy(), self._heap.copy(), self._count
-        return other
-
     def _push(self, item: Item, due: int) -> None:
         self._count += 1
         # The number orders equal deadlines, so that items are never compared.
@@ -106,10 +100,6 @@ class Level:
     live: Arrivals = field(default_factory=OrderedDict)
     delayed: Arrivals = field(default_factory=OrderedDict)
     pending: int = 0
-
-    def copy(self) -> Level:
-        """Return an independent copy."""
-        return Level(self.number, self.policy, self.live.copy(), self.delayed.copy(), self.pending)
 
 
 class PriorityQueue:
@@ -155,19 +145,6 @@ class PriorityQueue:
         self._sources: list[tuple[Level, Arrivals, int]] = []  # where each pending request came from
         self.pending_rows = 0
         self.pending_oldest_ns = 0
-
-    def copy(self) -> PriorityQueue:
-        """Return a queue in the same state, with the same requests."""
-        other = PriorityQueue(self.settings)
-        other.size, other.rows, other._timeouts = self.size, self.rows, self._timeouts.copy()
-        other._scan = [level.copy() for level in self._scan]
-        other._levels = {level.number: level for level in other._scan}
-        other.pending, other.pending_rows = self.pending.copy(), self.pending_rows
-        other.pending_oldest_ns = self.pending_oldest_ns
-        for level, source, since in self._sources:
-            copied = other._levels[level.number]
-            other._sources.append((copied, copied.delayed if source is level.delayed else copied.live, since))
-        return other
 
     def add(self, request: Schedulable, now: int) -> None:
         """Add a request.

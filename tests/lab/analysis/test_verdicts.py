@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
 import tritonnb as tnb
@@ -153,6 +153,23 @@ def test_replay_repeats_the_schedulers_decisions(recording: Recording) -> None:
     for event in recording.events:
         replay.follow(event)
         replay.verdict(event.time_ns)
+    assert replay.differences == 0
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(recordings())
+def test_copied_state_of_a_replay_decides_as_the_state_itself(recording: Recording) -> None:
+    """Copies share their requests, and nothing else: the states that are left behind change, too."""
+    [config] = recording.configs.values()
+    assume("dynamic_batching" in str(config))  # no other scheduler is ever copied
+    replay = SchedulerReplay(config, recording.events)
+    for event in recording.events:
+        scheduler = replay._scheduler
+        left, scheduler._states = scheduler._states, [state.assume() for state in scheduler._states]
+        for state in left:
+            for request, _ in scheduler.waiting.values():
+                state.scheduler.cancel(request, event.time_ns)
+        replay.follow(event)
     assert replay.differences == 0
 
 

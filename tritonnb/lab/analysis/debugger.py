@@ -14,7 +14,8 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.conditions import Condition, Value
-from tritonnb.lab.analysis.scheduler_replay import RuleRow, rule_table, scheduler_replays
+from tritonnb.lab.analysis.rule_table import RuleRow, rule_table
+from tritonnb.lab.analysis.scheduler_replay import scheduler_replays
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.recording.recording import Recording

@@ -53,6 +53,10 @@ class SimulatedRequest(Schedulable):
         self.steps = arrival.steps
         self.step = 0
 
+    def __deepcopy__(self, memo: dict[int, object]) -> SimulatedRequest:
+        """Return the request itself: copies of a scheduler, such as the states of a replay, share their requests."""
+        return self
+
 
 class Columns:
     """Numbers of the batches and requests of a run, four integers of 64 bits for each.

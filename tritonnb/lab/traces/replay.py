@@ -2,13 +2,12 @@
 
 The replay follows the recording: an instance becomes available shortly before its next recorded execution, as soon as
 it was free and the last request of the batch had come. The scheduler then decides what the batch contains. Where it
-decides otherwise, the batch counts as different, and the replay continues from the recorded state: one difference does
-not cause others.
+decides otherwise, the batch counts as different.
 
 A trace of Triton does not determine the order of what happened within a few milliseconds: time stamps are taken by
 different threads, before they get a lock or after they were woken. Within `QUEUE_NS` the order of requests that
-explains the recorded batches is assumed, and the replay follows all states in which the batcher may be
-(`tritonnb.lab.traces.possible_states`). This project's server records when its scheduler sent a batch: the thread of
+explains the recorded batches is assumed, and all states are followed in which the batcher may be
+(`tritonnb.lab.analysis.scheduler_replay`). This project's server records when its scheduler sent a batch: the thread of
 the instance may begin much later on a busy machine.
 """
 
@@ -18,23 +17,23 @@ import bisect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.scheduler_replay import ReplayedScheduler
 from tritonnb.lab.simulation.engine import SimulatedRequest
 from tritonnb.lab.traces.batching import TracedBatch
-from tritonnb.lab.traces.possible_states import PossibleStates
 from tritonnb.lab.traces.trace_events import TracedModel
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.trace_source import Agreement
-from tritonnb.scheduling.decisions import Execute, Reason, Scheduler
-from tritonnb.scheduling.default_scheduler import DefaultScheduler
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.from_config import make_scheduler, queue_delay_ns
-from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.decisions import Execute, Reason
+from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import explain, pluralize
 
 #: A request may get into the queue this much later than the time stamp that is taken before.
 QUEUE_NS = 200_000
+#: A pass of the batcher may be made this much later than it is due on a busy machine.
+WAKE_NS = 2_000_000
 #: A server may take this long to send a batch that is due to an instance that is idle.
 DISPATCH_NS = 5_000_000
 #: Times of different requests were converted to another clock separately.
@@ -61,7 +60,6 @@ class TraceReplay:
 
     def __init__(self, model: TracedModel, config: pb.ModelConfig) -> None:
         self._config = config
-        self._instance_count = len(model.instances)
         batches = model.batches
         #: In the order in which they were formed: threads of instances may start a little later than others.
         self._order = sorted(range(len(batches)), key=lambda number: _order(config, batches[number]))
@@ -71,9 +69,14 @@ class TraceReplay:
         self._taken = _taken(batches, queue_delay_ns(config))
         self._arrivals = self._arrivals_of(model)
         self._next = 0
-        self._waiting: dict[int, _Arrival] = {}
-        self._batch_numbers = {arrival.request.serial: arrival.batch for arrival in self._arrivals}
-        self._states = PossibleStates(self._new_scheduler(), self._batch_numbers)
+        self._leaving: list[_Arrival] = []  # requests that wait, and will not be executed
+        recorded = {arrival.request.serial: arrival.batch for arrival in self._arrivals}
+        self._scheduler = ReplayedScheduler(
+            config,
+            len(model.instances),
+            WAKE_NS,
+            lambda requests: recorded[requests[0].serial] == recorded[requests[-1].serial],
+        )
 
     def run(self) -> tuple[list[Reason | None], Agreement]:
         """Compare every batch of the trace with that of the scheduler.
@@ -88,19 +91,18 @@ class TraceReplay:
         causes: Counter[str] = Counter()
         first = ""
         for number, batch in enumerate(self._batches):
-            self._arrive_until(self._taken[number], number)
-            taken = self._states.take(batch.lane, self._taken[number], batch.start_ns + CLOCK_NS)
-            for serial in self._members[number]:
-                self._waiting.pop(serial, None)
-            differing = [self._cause(number, batch, execute) for _, execute in taken]
-            same = [outcome for outcome, cause in zip(taken, differing, strict=True) if not cause]
-            if same:
-                reasons[self._order[number]] = _reason(same[0][1], batch, self._taken[number])
-                self._states.keep([state for state, _ in same])
-            else:
-                causes[differing[0]] += 1
-                first = first or self._difference(number, batch, taken[0][1], differing[0])
-                self._restart(self._taken[number])
+            taken_ns = self._taken[number]
+            self._arrive_until(taken_ns, number)
+            self._scheduler.end_execution(batch.lane, taken_ns)
+            self._scheduler.leave(self._members[number])
+            difference = partial(self._cause, number, batch)
+            execute, cause = self._scheduler.compare_batch(batch.start_ns + CLOCK_NS, difference)
+            if not cause:
+                reasons[self._order[number]] = _reason(execute, batch, taken_ns)
+                continue
+            causes[cause] += 1
+            first = first or self._difference(number, batch, execute, cause)
+            self._scheduler.restart(taken_ns)
         return reasons, Agreement(len(reasons), len(reasons) - causes.total(), first, dict(causes))
 
     def _arrivals_of(self, model: TracedModel) -> list[_Arrival]:
@@ -137,28 +139,19 @@ class TraceReplay:
             if 0 <= arrival.batch < number:
                 continue  # its batch was compared before: batches may start in another order than they were formed
             self._leave_until(arrival.time_ns)
-            self._waiting[arrival.request.serial] = arrival
-            self._states.arrive(arrival.request, arrival.time_ns)
+            self._scheduler.arrive(arrival.request, arrival.time_ns)
+            if arrival.leaves_ns:
+                self._leaving.append(arrival)
         self._leave_until(time_ns)
 
     def _leave_until(self, time_ns: int) -> None:
         """Remove the requests that were not executed when they left the queue: they had expired or were cancelled."""
-        leaving = [arrival for arrival in self._waiting.values() if 0 < arrival.leaves_ns <= time_ns]
-        for arrival in leaving:
-            arrival.request.cancelled = True
-            self._states.cancel(arrival.request, arrival.leaves_ns)
-            del self._waiting[arrival.request.serial]
-
-    def _restart(self, now: int) -> None:
-        """Continue with the requests that wait according to the recording."""
-        scheduler = self._new_scheduler()
-        if isinstance(scheduler, DynamicBatcher | DefaultScheduler):
-            waiting = [arrival.request for arrival in self._waiting.values()]
-            scheduler.import_waiting(waiting, Instances(self._instance_count), now)
-        self._states = PossibleStates(scheduler, self._batch_numbers)
-
-    def _new_scheduler(self) -> Scheduler:
-        return make_scheduler(self._config, self._instance_count, {})
+        for arrival in self._leaving:
+            if arrival.leaves_ns <= time_ns:
+                self._scheduler.cancel(arrival.request, arrival.leaves_ns)
+                self._scheduler.leave([arrival.request.serial])
+                self._scheduler.compare_refusal(arrival.request.serial, arrival.leaves_ns)
+        self._leaving = [arrival for arrival in self._leaving if arrival.leaves_ns > time_ns]
 
     def _cause(self, number: int, batch: TracedBatch, execute: Execute | None) -> str:
         """Describe how the recorded batch differs from the decision; empty if it does not."""
@@ -174,7 +167,7 @@ class TraceReplay:
         text = f"batch {self._order[number] + 1} at {(batch.start_ns - begin_ns) / 1e6:.1f} ms"
         recorded = pluralize(len(batch.requests), "request")
         if execute is None:
-            waits = self._states.verdict(self._taken[number]) is not None
+            waits = self._scheduler.verdict(self._taken[number]) is not None
             state = "the scheduler waits for max_queue_delay or more rows" if waits else "nothing waits in the replay"
             return f"{text}: the server sent {recorded}, while {state}"
         if cause == LATE:
