@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
 
@@ -60,3 +63,20 @@ def test_server_does_not_import_the_lab() -> None:
     """A reader of the server may ignore the lab: only what stands on it imports it."""
     importing = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py") if "lab" in set(imported(path))}
     assert importing <= {"lab", "notebook", "scale", "model_zoo", "cli"}
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """The modules of this package that a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tritonnb."):
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+            yield str(node.module)
+
+
+def test_no_circle_of_imports() -> None:
+    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    graph = {name: modules.keys() & set(imported_modules(path)) for name, path in modules.items()}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"expected no circle of imports, got {' -> '.join(error.args[1])}")

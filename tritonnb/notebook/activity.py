@@ -28,7 +28,7 @@ from tritonnb.core.packed_events import Packed, requests_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.notebook.view_encoding import EXEC_END, EXEC_START, MODEL, TIME
-from tritonnb.server.server import Server
+from tritonnb.server.background import BackgroundServer
 from tritonnb.telemetry.quantiles import quantile
 from tritonnb.telemetry.stream import EventHistory
 
@@ -203,7 +203,7 @@ class Activity:
 class ServerActivity:
     """The activity of a server since its oldest stored event; shared by all views that call `follow`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: BackgroundServer) -> None:
         self._server = server
         self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
         self._lock = fork_safe(threading.Lock())  # views update it on their own threads
@@ -219,7 +219,7 @@ class ServerActivity:
         self.end = self._first_open(now_ns)
 
     @classmethod
-    def follow(cls, server: Server) -> ServerActivity:
+    def follow(cls, server: BackgroundServer) -> ServerActivity:
         """Return the activity of a server; every call needs a `close`."""
         with _following:
             activity = _followed.get(server)
@@ -274,7 +274,7 @@ def _column(packed: Sequence[Packed], position: int) -> Times:
 
 #: Views are opened and closed on several threads.
 _following = fork_safe(threading.Lock())
-_followed: WeakKeyDictionary[Server, ServerActivity] = WeakKeyDictionary()
+_followed: WeakKeyDictionary[BackgroundServer, ServerActivity] = WeakKeyDictionary()
 
 
 def measures(intervals: list[MonitorInterval], config: pb.ModelConfig) -> Json:

@@ -65,4 +65,4 @@ class EnsembleView(PolledView):
         steps: list[Json] = self._graph.graph["nodes"]
         if any(node["label"] == name and node["step"] >= 0 for node in steps):
             # Not in `_parts`: the step's own view stays open when this one is closed.
-            self.children = (self.status, self._graph, self._model.server[name].watch())
+            self.children = (self.status, self._graph, ModelHandle(self._model.server, name).watch())

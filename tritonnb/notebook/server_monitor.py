@@ -16,7 +16,7 @@ from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity
 from tritonnb.recording.ensemble_graph import StepGraph, ensemble_graph
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.server.server import Server
+from tritonnb.server.background import BackgroundServer
 
 #: Intervals without a request after which a model is idle.
 _IDLE = 3
@@ -32,7 +32,7 @@ class ServerMonitor:
     All methods but `close` are called on one thread.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: BackgroundServer) -> None:
         self._server = server
         self._activity = ServerActivity.follow(server)
         self._end = 0  # the number of the interval that is not over yet
@@ -53,8 +53,10 @@ class ServerMonitor:
     def models(self) -> list[Json]:
         """Return the models that are served or failed to load, with their states and rates."""
         failures = self._server.call(self._server.engine.table.failures)
-        states = {entry["name"]: entry["state"] for entry in self._server.index() if "state" in entry}
-        return [self._model(name, states.get(name, ""), failures) for name in [*self._server, *failures]]
+        index = self._server.run(self._server.engine.index())
+        states = {entry["name"]: entry["state"] for entry in index if "state" in entry}
+        served = dict.fromkeys(model.name for model in self._server.call(self._server.engine.models))
+        return [self._model(name, states.get(name, ""), failures) for name in [*served, *failures]]
 
     def tiles(self, model: str) -> list[Json]:
         """Return the most important numbers of a model over the last seconds."""

@@ -29,7 +29,7 @@ from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
     from tritonnb.client.connection import Remote
-    from tritonnb.server.server import Server
+    from tritonnb.server.background import BackgroundServer
 
 W = TypeVar("W")
 
@@ -47,7 +47,9 @@ _STYLE = f"""<style>
 
 #: The open widgets by server, and by class and model. A widget removes itself when it is closed, or when its server was
 #: stopped. A server that is no longer used is freed together with its widgets.
-_open: weakref.WeakKeyDictionary[Server | Remote, dict[tuple[type, str | None], Any]] = weakref.WeakKeyDictionary()
+_open: weakref.WeakKeyDictionary[BackgroundServer | Remote, dict[tuple[type, str | None], Any]] = (
+    weakref.WeakKeyDictionary()
+)
 #: The displayed widgets by shell; weak, so that unused widgets are freed.
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
@@ -233,13 +235,13 @@ def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> No
     _displayed[shell].add(widget)
 
 
-def find_view(kind: type[W], server: Server | Remote, model: str | None) -> W | None:
+def find_view(kind: type[W], server: BackgroundServer | Remote, model: str | None) -> W | None:
     """Return the open widget of a class and a model, or None."""
     view: W | None = _open.get(server, {}).get((kind, model))
     return view
 
 
-def open_view(kind: type[W], server: Server | Remote, model: str | None, create: Callable[[], W]) -> W:
+def open_view(kind: type[W], server: BackgroundServer | Remote, model: str | None, create: Callable[[], W]) -> W:
     """Return the open widget of a class and a model; create it if there is none."""
     view = find_view(kind, server, model)
     if view is None:
@@ -248,7 +250,7 @@ def open_view(kind: type[W], server: Server | Remote, model: str | None, create:
     return view
 
 
-def forget_view(server: Server | Remote, view: object) -> None:
+def forget_view(server: BackgroundServer | Remote, view: object) -> None:
     """Forget a widget; the next `open_view` creates another one."""
     views = _open.get(server, {})
     for key in [key for key, other in views.items() if other is view]:

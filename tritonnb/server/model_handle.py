@@ -20,13 +20,13 @@ from tritonnb.engine.load_errors import raised_here
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.editable_config import EditableConfig
+from tritonnb.server.background import BackgroundServer
 from tritonnb.server.inference import infer, infer_async
 from tritonnb.server.options import with_parameters_of
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
-    from tritonnb.server.server import Server
 
 
 @extensible
@@ -66,7 +66,7 @@ class ModelHandle(ModelViews):
     2
     """
 
-    def __init__(self, server: Server, name: str, version: int = -1) -> None:
+    def __init__(self, server: BackgroundServer, name: str, version: int = -1) -> None:
         self.server = server
         self.name = name
         self.version = version
@@ -211,7 +211,8 @@ class ModelHandle(ModelViews):
         ...     print(model.ready)
         True
         """
-        self.server.load(self.name, force=True)
+        with raised_here():
+            self.server.run(self.server.engine.load(self.name, trusted=True, force=True))
 
     def unload(self) -> None:
         """Stop accepting requests for the model, and free it when the accepted ones are answered.
@@ -224,7 +225,7 @@ class ModelHandle(ModelViews):
         ...     print(len(server))
         0
         """
-        self.server.unload(self.name)
+        self.server.run(self.server.engine.unload(self.name))
 
     @property
     def served(self) -> ServedModel:
@@ -298,7 +299,7 @@ class ModelHandle(ModelViews):
         """Return why the model is not ready: its load error, or the states of its versions."""
         if failure := self.load_failure():
             return failure.rstrip(";\n")
-        rows = [row for row in self.server.index() if row["name"] == self.name]
+        rows = [row for row in self.server.run(self.server.engine.index()) if row["name"] == self.name]
         return ", ".join(row.get("reason") or row.get("state", "not loaded") for row in rows) or "not found"
 
 
@@ -322,11 +323,11 @@ class ConfigHandle(EditableConfig):
     5000
     """
 
-    _server: Server
+    _server: BackgroundServer
     _name: str
     _message: pb.ModelConfig
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: BackgroundServer, name: str) -> None:
         object.__setattr__(self, "_server", server)
         object.__setattr__(self, "_name", name)
         super().__init__()
