@@ -196,7 +196,7 @@ class Lifecycle(RuleBasedStateMachine):
             assert outputs(answer) == [number]
 
 
-TestLifecycle = Lifecycle.TestCase
+TestLifecycle = pytest.mark.timeout(600)(Lifecycle.TestCase)
 TestLifecycle.settings = settings(max_examples=25, stateful_step_count=20)
 
 
@@ -363,5 +363,5 @@ class Interrupted(RuleBasedStateMachine):
             checkpoints.assert_nothing_left()
 
 
-TestInterrupted = Interrupted.TestCase
+TestInterrupted = pytest.mark.timeout(600)(Interrupted.TestCase)
 TestInterrupted.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

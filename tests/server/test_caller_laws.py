@@ -331,6 +331,7 @@ def test_remote_clients_are_told_why_a_server_that_stops_does_not_answer() -> No
     gate.open()
 
 
+@pytest.mark.timeout(600)
 def test_callers_are_answered(answered_twice: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # pytest would keep the tracebacks of what it captures, and with them the requests.
     monkeypatch.setattr(logging.getLogger("tritonnb"), "propagate", False)

@@ -217,11 +217,12 @@ def _wait(
 
 
 def _names(remote: Remote, models: str | Sequence[str]) -> list[str]:
-    """Return the names of models that the server has."""
+    """Return the names of models; unknown ones are refused if the server has an index."""
     names = [models] if isinstance(models, str) else models
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"record expected names of models, got {models!r}")
-    return [remote[name].name for name in names]
+    has_index = "model_repository" in remote.extensions
+    return [remote[name].name if has_index else name for name in names]
 
 
 def _number(requests: Sequence[TracedRequest], models: Sequence[str]) -> int:
