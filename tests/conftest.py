@@ -69,6 +69,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what a test has logged: the report goes to another process, which takes no lone surrogates."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
 @pytest.fixture(autouse=True)
 def answered_twice() -> Iterator[list[str]]:
     """Fail if a request was answered twice (`InferRequest.answer`), on whatever thread."""

@@ -1,7 +1,7 @@
 """The versions of this package, of the Triton release that it reproduces, and of other packages."""
 
 #: A version in development ends in `.dev0`; a released one is that of a tag (*RELEASING.md*).
-VERSION = "0.1.0"
+VERSION = "0.1.0.dev0"
 __version__ = VERSION
 
 #: The Triton release whose wire behaviour is implemented. The server metadata reports it, since clients derive from it

@@ -8,6 +8,7 @@ connect to a replica directly. Clients that record read the events that have hap
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -266,7 +267,10 @@ class Replica:
     async def query(self, name: str, *arguments: object) -> RpcReply:
         """Return the result of a query of the engine, such as ``statistics``, as JSON."""
         try:
-            return RpcReply(json.dumps(getattr(self.engine, name)(*arguments)).encode())
+            result = getattr(self.engine, name)(*arguments)
+            if inspect.isawaitable(result):  # the index reads directories on another thread
+                result = await result
+            return RpcReply(json.dumps(result).encode())
         except TritonError as error:
             return RpcReply.from_error(error)
 

@@ -57,6 +57,8 @@ def excess_of_recommended_rate(server: Server, seed: int) -> float:
     return measure(kept.latency_ns / 1e6, quantity) / bound_ms
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_recommended_rates_are_sustained(server: Server) -> None:
     """The law allows 5 % of the cases to exceed the bound by more than 5 %: of four fresh ones, one may."""
     excesses = {seed: excess_of_recommended_rate(server, seed) for seed in random.sample(range(10**6), 4)}

@@ -127,6 +127,8 @@ def outcome_of_prediction(seed: int) -> tuple[bool, float]:
     return prediction.latency_p50_ms.value == pytest.approx(p50_ms, rel=0.25), statistics.fmean(inside)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_random_recordings_with_rare_sizes_and_stalls_are_predicted() -> None:
     """In many scenarios, 95 % of the p50 are within a quarter, and 90 % of the ranges right; of six, one may miss."""
     outcomes = {seed: outcome_of_prediction(seed) for seed in random.sample(range(10**6), 6)}
