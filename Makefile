@@ -65,7 +65,7 @@ test: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build or isolated)"
 
 test-browser: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser $(wildcard tests/*/test_browser_*.py)
+	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser $(wildcard tests/*/test_browser_*.py tests/*/*/test_browser_*.py)
 
 # The tests that are repeated with the models in their own processes.
 test-isolated: $(MODELS) $(COMPILED)
