@@ -162,6 +162,7 @@ def in_process(server: Server, repository: Path) -> None:
         server.unload(name)
 
 
+@pytest.mark.skipif("PYTHONASYNCIODEBUG" in os.environ, reason="asyncio's debug mode reads sources for its tracebacks")
 def test_event_loop_touches_no_file(watch: Watch, repository: Path, tmp_path: Path) -> None:
     for number in range(2):
         watch.is_on = number > 0  # the first round imports modules
