@@ -173,6 +173,18 @@ async def test_larger_initial_window_unblocks_waiting_streams(server: Running) -
 
 
 @with_server
+async def test_settings_are_acknowledged_before_the_data_that_they_allow(server: Running) -> None:
+    """A client counts data against the settings whose acknowledgement it has seen."""
+    client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
+    client.send(client.request(1, 1, 2))
+    await client.until(SETTINGS, ACK)
+    await client.until(HEADERS)
+    client.send(frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 1000)))
+    kinds = [(await client.next())[0] for _ in range(2)]
+    assert kinds == [SETTINGS, DATA]
+
+
+@with_server
 async def test_large_messages_are_split_into_frames_in_both_directions(server: Running) -> None:
     client = await server.connect()
     numbers = tuple(range(60_000))

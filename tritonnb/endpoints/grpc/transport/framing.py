@@ -380,8 +380,11 @@ class Sender:
             call.window += more
             if call.window > LARGEST_WINDOW:
                 raise ProtocolViolationError(FLOW_CONTROL_ERROR)
-            if call.outgoing and more > 0:
-                self.pump(call)
+
+    def pump_all(self) -> None:
+        """Send the data of all calls that the windows allow; called when a setting may have opened them."""
+        for call in [call for call in self._calls.values() if call.outgoing]:
+            self.pump(call)
 
     def resume(self) -> None:
         """Send the data that waits for the connection's window."""

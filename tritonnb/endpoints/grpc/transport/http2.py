@@ -460,6 +460,9 @@ class Http2Connection:
                     raise ProtocolViolationError(PROTOCOL_ERROR)
                 self._sender.frame_limit = value
         self._transport.write(frame(SETTINGS, ACK, 0, b""))
+        # Only now: a client judges data by the settings whose acknowledgement it has seen, and grpcio closes the
+        # connection over data that only the settings in between allowed.
+        self._sender.pump_all()
 
     def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         self._controls.count()
