@@ -15,7 +15,7 @@ import tritonnb
 from tritonnb.core.accessors import Accessor
 
 #: What a server runs on; a handle gives access to it for this package's own use.
-_INTERNAL = "runtime."
+_INTERNAL = "engine."
 
 
 def public_objects() -> dict[str, object]:

@@ -20,6 +20,12 @@ def test_files_named_in_pages_exist(page: str, name: str) -> None:
     assert (ROOT / name).exists(), f"{page} names {name}"
 
 
+def test_files_named_in_the_picture_of_the_architecture_exist() -> None:
+    named = re.findall(r">([\w*]+/[\w*/.]+)<", (ROOT / "docs/architecture.svg").read_text("utf-8"))
+    assert len(named) > 3
+    assert [name for name in named if not list((ROOT / "tritonnb").glob(name))] == []
+
+
 def test_contributing_names_files_of_every_kind_of_addition() -> None:
     sections = re.split(r"^### ", TEXT, flags=re.MULTILINE)[1:]
     assert [section.splitlines()[0] for section in sections if not re.search(r"`tritonnb/[\w/]+\.py`", section)] == []

@@ -214,38 +214,37 @@ class SimulatedTrials:
                 seed = self.seed + number
                 yield self._trial(arrivals_at(rate, seed), edits, config, seed, SETTLED)
 
-        def at(rate: float, tried: Sequence[Trial]) -> Trial:
+        def at(share: float, tried: Sequence[Trial]) -> Trial:
             latencies_ms = np.concatenate([one.latencies_ms for one in tried])
             return replace(
                 tried[0],
-                rate=rate,
+                rate=most * share,
                 latencies_ms=latencies_ms,
                 refused=sum(one.refused for one in tried),
                 mean_batch_size=fmean(one.mean_batch_size for one in tried),
                 extrapolated=any(one.extrapolated for one in tried),
-                capacity_share=rate / most,
+                capacity_share=share,
             )
 
-        def passes(rate: float) -> bool:
-            return all(one.meets for one in runs(rate, _SEARCHED))
+        def passes(share: float) -> bool:
+            return all(one.meets for one in runs(most * share, _SEARCHED))
 
-        lowest = above = most * _SHARES[-1]
-        for share in _SHARES:
-            best = most * share
+        lowest = above = _SHARES[-1]
+        for best in _SHARES:
             if passes(best):
                 break
             above = best
         else:
-            return replace(at(lowest, list(runs(lowest, 1))), meets=False)
+            return replace(at(lowest, list(runs(most * lowest, 1))), meets=False)
         # The highest rate of the rule is not exceeded, even if a short simulation satisfies the constraint there.
         while best < above and above - best > _PRECISION * best:
             middle = (best + above) / 2
             best, above = (middle, above) if passes(middle) else (best, middle)
         while best >= lowest:
-            if confirmed := certain_runs(runs(best, SAMPLES), lambda one: one.meets):
+            if confirmed := certain_runs(runs(most * best, SAMPLES), lambda one: one.meets):
                 return replace(at(best, confirmed), meets=True)
             best *= 1 - _LOWERED
-        return replace(at(lowest, list(runs(lowest, 1))), meets=False)
+        return replace(at(lowest, list(runs(most * lowest, 1))), meets=False)
 
 
 def run_live_trial(
