@@ -432,6 +432,7 @@ def test_child_that_exits_in_the_ordinary_way_leaves_the_parent_alone(
     program = f"""
         import faulthandler, gc, json, logging, os, sys, tritonnb as tnb
         logging.basicConfig(level=logging.DEBUG, filename="log", format="%(process)d %(message)s")
+        logging.getLogger("asyncio").setLevel(logging.INFO)  # in debug mode, it logs that a loop is closed
         server = tnb.Server({str(repository)!r}, port=0, grpc_port=0, model_control_mode="explicit",
                             load_models=["*"], allow_file_override=True)
         files = {{"file:1/model.py": {MODEL!r}}}
