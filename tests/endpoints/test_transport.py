@@ -16,7 +16,8 @@ from tests.endpoints.served import Client
 from tests.endpoints.test_connection import REQUEST, UNKNOWN
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.server import HttpServer, StartRequest, start_in
+from tritonnb.endpoints.http.transport.server import HttpServer, StartRequest
+from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 
 
 class Message(httputil.HTTPMessageDelegate):
@@ -106,7 +107,7 @@ def test_request_repr_has_id_and_model() -> None:
             assert (message.line.method, message.line.path, message.line.version) == ("POST", "/one", "HTTP/1.1")
             assert [message.headers.get(name) for name in ("host", "HOST", "x-one", "Y")] == ["h", "h", "1,2", None]
             assert message.headers.get("Y", "none") == "none"
-            assert message.exchange.context.remote_ip == "127.0.0.1"
+            assert message.exchange.remote_ip == "127.0.0.1"
             respond(message)
             await client.answer()
 
@@ -165,14 +166,13 @@ def test_writer_waits_for_a_client_that_does_not_read() -> None:
         tasks: list[asyncio.Task[None]] = []
 
         async def answer(message: Message) -> None:
-            headers = httputil.HTTPHeaders({"Content-Length": str(40 * len(part))})
-            await message.exchange.write_headers(httputil.ResponseStartLine("HTTP/1.1", 200, "OK"), headers)
+            await message.exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (40 * len(part)))
             for _ in range(40):
                 written = message.exchange.write(part)
                 if not written.done():
                     waiting.set()
                 await written
-            message.exchange.finish()
+            message.exchange.write(b"", last=True)
 
         def act(message: Message) -> None:
             tasks.append(asyncio.create_task(answer(message)))

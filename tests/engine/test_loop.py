@@ -101,8 +101,9 @@ def test_event_loop_that_has_ended_can_be_stopped() -> None:
 
 def test_event_loop_cannot_wait_for_itself() -> None:
     background = BackgroundLoop()
+    assert background.call(lambda: background.call(int)) == 0
     with pytest.raises(RuntimeError, match="cannot wait for itself"):
-        background.call(lambda: background.call(int))
+        background.call(lambda: background.run(asyncio.sleep(0)))
     background.stop()
 
 

@@ -23,7 +23,7 @@ from tritonnb.endpoints.endpoint_set import Endpoints
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.rpcs import INFER, MESSAGES_OF
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
-from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
+from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.endpoints.request_rules import client_text
@@ -311,7 +311,7 @@ class _ExchangeWriter:
     """A writer that collects the output of an exchange."""
 
     def __init__(self) -> None:
-        self.context = Context("")
+        self.remote_ip = ""
         self.parts: asyncio.Queue[bytes] = asyncio.Queue()
         self._written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._written.set_result(None)

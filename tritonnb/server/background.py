@@ -21,6 +21,7 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import call_in_children, finalize, keep_forever
 from tritonnb.core.packed_events import Packed, positions, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
+from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop, run_in_thread
 from tritonnb.engine.options import EngineOptions, require_directories
@@ -119,9 +120,13 @@ class BackgroundServer(OfThisProcess):
         UnavailableError
             If the server has no HTTP endpoint.
         """
+        return self._http_endpoint.port
+
+    @property
+    def _http_endpoint(self) -> HttpEndpoint:
         if self.endpoints.http is None:
-            raise UnavailableError("port: expected a server with an HTTP endpoint, got allow_http=False")
-        return self.endpoints.http.port
+            raise UnavailableError("server: expected an HTTP endpoint, got allow_http=False")
+        return self.endpoints.http
 
     @property
     def grpc_port(self) -> int | None:

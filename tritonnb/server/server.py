@@ -135,6 +135,44 @@ class Server(NamedModels, BackgroundServer):
             for name, error in self.load_errors.items():
                 print(f"model '{name}' is not served: {error}")
 
+    def add_handlers(self, handlers: Sequence[Any], *, api: str = "inference") -> None:
+        """Let handlers of Tornado answer more paths on the HTTP port, until the server stops.
+
+        The server's own paths come first. Requests pass the same checks as all others: host, origin, restricted APIs,
+        size of the body.
+
+        Parameters
+        ----------
+        handlers : sequence of tuple
+            As for ``tornado.web.Application``: ``(path, handler)`` or ``(path, handler, arguments)``, where the path
+            is a regular expression, the handler a class derived from ``tornado.web.RequestHandler``, and the
+            arguments a dict for its ``initialize``. A path that was added before gets the new handler. Handlers run on
+            the server's event loop: call models with ``await`` and `infer_async`, and do not block.
+        api : str, optional
+            The API of ``HttpOptions.restricted_api`` that the paths belong to; ``""`` for none.
+
+        Raises
+        ------
+        InvalidArgumentError, UnsupportedError
+            If a path is one of the server's own, or a handler is none of Tornado's for HTTP.
+        UnavailableError
+            If the server has no HTTP endpoint.
+
+        Examples
+        --------
+        >>> import urllib.request
+        >>> import tornado.web
+        >>> import tritonnb as tnb
+        >>> class Greeting(tornado.web.RequestHandler):
+        ...     def get(self, name):
+        ...         self.write(f"hello {name}")
+        >>> with tnb.Server(port=0) as server:
+        ...     server.add_handlers([(r"/hello/(.*)", Greeting)])
+        ...     print(urllib.request.urlopen(f"{server.url}/hello/world").read().decode())
+        hello world
+        """
+        self.call(self._http_endpoint.add_handlers, handlers, api)
+
     # --- models -----------------------------------------------------------------------------
 
     def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:

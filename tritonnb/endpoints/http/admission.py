@@ -54,6 +54,11 @@ class Admission:
         The address that the endpoint listens on; None, if that is not known, to accept all hosts and origins.
     routes : sequence of Route, optional
         The paths with the APIs that they belong to.
+
+    Attributes
+    ----------
+    added_apis : dict of re.Pattern to str
+        The APIs of the paths that users have added, in the order in which they are tried.
     """
 
     def __init__(self, options: HttpOptions, host: str | None, routes: Sequence[Route] = ROUTES) -> None:
@@ -68,6 +73,7 @@ class Admission:
         self._accepted = BoundedCache[str, bool](_MAX_ACCEPTED)  # Host headers, nearly always one
         self._required = {api: (header, value) for api, header, value in options.restricted_api}
         self._routes = routes
+        self.added_apis: dict[re.Pattern[str], str] = {}
 
     def refusal(self, target: str, header: Callable[[str], str | None]) -> tuple[str, str] | None:
         """Return why a request is refused with status 403, and the response's content type; None to accept it.
@@ -83,12 +89,19 @@ class Admission:
             foreign = self._foreign(header("Host"), header("Origin"))
             if foreign is not None:
                 return foreign, JSON
-        route = find_route(target, self._routes) if self._required else None
-        required = None if route is None else self._required.get(route[0].api)
+        required = self._required.get(self._api(target)) if self._required else None
         if required is None or header(required[0]) == required[1]:
             return None
         # Triton's text, which names the header but not its value.
         return f"This API is restricted, expecting header '{required[0]}'", TEXT
+
+    def _api(self, target: str) -> str:
+        """Return the name of the API that a path belongs to; empty if there is none."""
+        route = find_route(target, self._routes)
+        if route is not None:
+            return route[0].api
+        path = target.partition("?")[0]  # Tornado matches it as it was sent
+        return next((api for pattern, api in self.added_apis.items() if pattern.match(path)), "")
 
     def _foreign(self, host: str | None, origin: str | None) -> str | None:
         """Return the reason if a host or an origin is not this machine."""

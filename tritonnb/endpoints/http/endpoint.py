@@ -7,10 +7,13 @@ directly to the request reader, and the response is sent with one write.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tornado import routing, web
+from tornado.websocket import WebSocketHandler
 
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
@@ -19,9 +22,10 @@ from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServi
 from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
-from tritonnb.endpoints.http.routes import V2_ROUTES, RouteMatcher
+from tritonnb.endpoints.http.routes import ROUTES, V2_ROUTES, RouteMatcher, find_route
 from tritonnb.endpoints.http.transport.exchange import Exchange
-from tritonnb.endpoints.http.transport.server import HttpServer, start_in
+from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.request_rules import compile_forward_pattern
@@ -88,7 +92,8 @@ class HttpEndpoint(Endpoint):
         self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.has_openai = openai is not None
-        self.start_in_application = start_in(self._make_application(engine, options.max_input_size, openai))
+        self._application = self._make_application(engine, options.max_input_size, openai)
+        self.start_in_application = start_in(self._application)
         reader = RequestReader(engine.shared_memory, options.max_input_size)
         self.services = InferenceServices(
             engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size
@@ -100,6 +105,34 @@ class HttpEndpoint(Endpoint):
         # Programs on this machine cannot connect to "every address", at least not on every system.
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def add_handlers(self, handlers: Sequence[Any], api: str) -> None:
+        """Let handlers of Tornado answer more paths, as `Server.add_handlers` describes."""
+        apis = sorted({route.api for route in ROUTES if route.api})
+        if api not in ("", *apis):
+            raise InvalidArgumentError(f"add_handlers: expected '' or an API ({', '.join(apis)}), got '{api}'")
+        added = [self._handler_rule(*handler) for handler in handlers]
+        router = self._application.wildcard_router
+        for rule in added:
+            # A cell that is run again replaces its handler.
+            router.rules[:] = [other for other in router.rules if getattr(other, "regex", None) != rule.regex]
+            self.admission.added_apis.pop(rule.regex, None)  # so that both have the same order
+            self.admission.added_apis[rule.regex] = api
+            router.add_rules([rule])
+
+    def _handler_rule(self, path: str, handler: Any, *arguments: Any) -> routing.URLSpec:
+        if not (isinstance(handler, type) and issubclass(handler, web.RequestHandler)):
+            raise InvalidArgumentError(
+                f"add_handlers: '{path}': expected a class derived from tornado.web.RequestHandler, got {handler!r}"
+            )
+        if issubclass(handler, WebSocketHandler):
+            raise UnsupportedError(f"add_handlers: '{path}': expected a handler of HTTP, got a WebSocketHandler")
+        taken = find_route(path, ROUTES if self.has_openai else V2_ROUTES)
+        if not path.startswith("/") or taken is not None or path.startswith("/v2/"):
+            raise InvalidArgumentError(
+                f"add_handlers: '{path}': expected a path that begins with '/' and is none of the server's own"
+            )
+        return routing.URLSpec(path, handler, *arguments)
 
     def start_request(self, exchange: Exchange) -> HttpRequestHandler:
         """Make the delegate of a new request."""

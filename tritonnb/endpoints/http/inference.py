@@ -25,6 +25,7 @@ from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
+from tritonnb.endpoints.http.transport.tornado_bridge import tornado_headers
 from tritonnb.endpoints.protocols import InferenceModel, Models
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
@@ -287,7 +288,8 @@ class HttpRequestHandler:
             self._expect_inference(headers.route)
             return
         endpoint = self._endpoint
-        if endpoint.has_openai and OPENAI_PATHS.fullmatch(start_line.path):  # has its own checks and errors
+        path = routed_path(start_line.path)  # as the application matches it, which may have handlers for any path
+        if endpoint.has_openai and OPENAI_PATHS.fullmatch(path):  # has its own checks and errors
             self._hand_to_application(start_line, headers)
             return
         refusal = endpoint.admission.refusal(start_line.path, headers.get)
@@ -295,7 +297,7 @@ class HttpRequestHandler:
             reason, content_type = refusal
             self._refusal = response_bytes(403, content_type, error_body(reason))
             return
-        match = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
+        match = _INFER.fullmatch(path) if start_line.method == "POST" else None
         if match is None:
             self._hand_to_application(start_line, headers)
             return
@@ -376,4 +378,4 @@ def _parse_head(match: re.Match[str], headers: LightHeaders, forward_pattern: re
 def _forwarded_headers(headers: LightHeaders, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
     if pattern is None:
         return None
-    return {name.lower(): value for name, value in headers.full().items() if pattern.search(name)}
+    return {name.lower(): value for name, value in tornado_headers(headers).items() if pattern.search(name)}

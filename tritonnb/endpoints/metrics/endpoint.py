@@ -8,7 +8,8 @@ from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.server import HttpServer, start_in
+from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.engine.engine import Engine

@@ -12,7 +12,8 @@ from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
-from tritonnb.endpoints.http.transport.server import HttpServer, start_in
+from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.engine.engine import Engine

@@ -75,6 +75,10 @@ class BackgroundLoop:
         """True if the loop is running."""
         return self._thread.is_alive() and not self._is_forked
 
+    @property
+    def _is_current(self) -> bool:
+        return threading.current_thread() is self._thread and not self._is_forked
+
     def abandon(self) -> None:
         """Fail all calls from now on: this is a forked child, without the thread."""
         if self._is_forked:
@@ -90,7 +94,9 @@ class BackgroundLoop:
         self.loop.close()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function on the event loop and wait for its result."""
+        """Run a function on the event loop and wait for its result; on the loop's own thread, call it."""
+        if self._is_current:  # a handler of HTTP that the user has added asks the server for a model
+            return function(*args, **kwargs)
         return self.run(_as_coroutine(function, *args, **kwargs))
 
     def run(
@@ -119,7 +125,7 @@ class BackgroundLoop:
         UnavailableError
             After `stop`.
         """
-        if threading.current_thread() is self._thread and not self._is_forked:
+        if self._is_current:
             coroutine.close()  # otherwise Python warns that it was never awaited
             raise RuntimeError("the server's event loop cannot wait for itself: use the async form")
         # Under the lock, since `stop` could come after the question and before the hand-over, and a coroutine on a loop

@@ -17,7 +17,8 @@ from tritonnb.core import forks
 from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
-from tritonnb.endpoints.http.transport.server import HttpServer, start_in
+from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 from tritonnb.engine.execution.loop import BackgroundLoop
 from tritonnb.lab.traces.from_trace import Configs, configs_of, recording_of
 from tritonnb.lab.traces.otlp import SpanCollector, spans_of_json, spans_of_protobuf

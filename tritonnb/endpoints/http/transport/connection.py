@@ -1,7 +1,7 @@
-"""One client's HTTP/1.1 connection, with Tornado's interfaces to the endpoint.
+"""One client's HTTP/1.1 connection.
 
-A connection (`Http1Connection`) is an asyncio protocol. Each request on it is an `Exchange`, Tornado's
-``HTTPConnection``: the request's delegate receives the body and responds through it.
+A connection (`Http1Connection`) is an asyncio protocol. Each request on it is an `Exchange`: the request's delegate
+receives the body and responds through it.
 
 - Pipelined requests are started while the connection has room, and answered in order. Reading pauses while requests
   wait to be started, or while the client does not read its responses.
@@ -22,7 +22,7 @@ from typing import Protocol, cast
 from tornado.iostream import StreamClosedError
 
 from tritonnb.endpoints.back_pressure import MAX_UNREAD, SlowReaders, Turns, share
-from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange, MessageDelegate
+from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import (
     DelegateError,
     Head,
@@ -92,7 +92,7 @@ class Http1Connection:
     """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
     def __init__(self, server: ConnectionServer) -> None:
-        self.context = Context("")
+        self.remote_ip = ""
         self._server = server
         # What each message needs is kept here: `server` is not compiled, so its attributes are slow.
         self._start_request = server.start_request
@@ -120,7 +120,7 @@ class Http1Connection:
         """Called when a client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.context.remote_ip = peer[0] if isinstance(peer, tuple) else ""
+        self.remote_ip = peer[0] if isinstance(peer, tuple) else ""
         self._connections.add(self)
         self._active_since = self._time()
 

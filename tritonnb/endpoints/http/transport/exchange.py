@@ -1,10 +1,10 @@
-"""One request and its response on a connection (Tornado's ``HTTPConnection``)."""
+"""One request and its response on a connection."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 from tornado import httputil
@@ -79,12 +79,9 @@ class LightHeaders:
         value = self._by_name.get(name.lower().encode("latin-1"))
         return default if value is None else value.decode("latin-1")
 
-    def full(self) -> httputil.HTTPHeaders:
-        """Return all headers, as Tornado's class."""
-        headers = httputil.HTTPHeaders()
-        for name, value in self._by_name.items():
-            headers[name.decode("latin-1")] = value.decode("latin-1")
-        return headers
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Return an iterator over names, in lower case, and values."""
+        return iter([(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._by_name.items()])
 
 
 class MessageDelegate(Protocol):
@@ -103,20 +100,10 @@ class MessageDelegate(Protocol):
         """Called when the client has disconnected before the request was complete."""
 
 
-class Context:
-    """A connection's context, as Tornado's requests read it."""
-
-    __slots__ = ("protocol", "remote_ip")
-
-    def __init__(self, remote_ip: str) -> None:
-        self.remote_ip = remote_ip
-        self.protocol = "http"
-
-
 class Writer(Protocol):
     """The connection of an exchange."""
 
-    context: Context
+    remote_ip: str
 
     def write(
         self, exchange: Exchange, data: bytes, tensors: list[bytes | memoryview] | None = None
@@ -125,10 +112,12 @@ class Writer(Protocol):
 
 
 class Exchange:
-    """One request and its response; has the methods of Tornado's ``HTTPConnection``, which is not compiled.
+    """One request and its response.
 
     Attributes
     ----------
+    remote_ip : str
+        The address of the client.
     keep_alive : bool
         Whether the connection stays open after the response.
     http_1_0 : bool
@@ -147,7 +136,7 @@ class Exchange:
     """
 
     def __init__(self, connection: Writer, http_1_0: bool, keep_alive: bool) -> None:
-        self.context = connection.context
+        self.remote_ip = connection.remote_ip
         self.keep_alive = keep_alive
         self.http_1_0 = http_1_0
         self.begun = False
@@ -160,12 +149,10 @@ class Exchange:
         self.body: Body | None = None
         self.waiting: list[bytes | memoryview] = []
         self._connection = connection
-        self._chunked = False
 
     def respond(self, response: bytes, tensors: list[bytes | memoryview] | None = None) -> None:
         """Send a complete response: status line, headers, and body; large parts of the body may follow separately."""
-        self.done = True
-        self.on_close = self.on_body = self.delegate = None  # break reference cycles
+        self._end()
         if self.http_1_0 and self.keep_alive:
             response = response.replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
         elif not self.keep_alive and not self.http_1_0:
@@ -176,42 +163,12 @@ class Exchange:
         """Set the function to call if the client disconnects before the response is complete."""
         self.on_close = callback
 
-    def write_headers(
-        self,
-        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
-        headers: httputil.HTTPHeaders,
-        chunk: bytes | None = None,
-    ) -> asyncio.Future[None]:
-        """Send the beginning of a response (Tornado's interface)."""
-        line = cast(httputil.ResponseStartLine, start_line)
-        if "Content-Length" not in headers and line.code not in (204, 304):
-            # Tornado leaves the framing of such a body to the connection.
-            if self.http_1_0:
-                self.keep_alive = False
-            else:
-                self._chunked = True
-                headers["Transfer-Encoding"] = "chunked"
-        if self.http_1_0 and self.keep_alive:
-            headers["Connection"] = "keep-alive"
-        elif not self.keep_alive and not self.http_1_0:
-            headers["Connection"] = "close"
-        lines = [
-            f"HTTP/1.1 {line.code} {line.reason}",
-            *(f"{name}: {value}" for name, value in headers.get_all()),
-        ]
-        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
-        return self._connection.write(self, head + self._format(chunk or b""))
+    def write(self, data: bytes, last: bool = False) -> asyncio.Future[None]:
+        """Send a part of a response as it is; even an empty last part is what lets the next response go out."""
+        if last:
+            self._end()
+        return self._connection.write(self, data)
 
-    def write(self, chunk: bytes) -> asyncio.Future[None]:
-        """Send a part of the body (Tornado's interface)."""
-        return self._connection.write(self, self._format(chunk))
-
-    def finish(self) -> None:
-        """End the response (Tornado's interface)."""
+    def _end(self) -> None:
         self.done = True
-        self.on_close = self.on_body = self.delegate = None
-        # Even without bytes, because the write is what lets the next response go out.
-        self._connection.write(self, b"0\r\n\r\n" if self._chunked else b"")
-
-    def _format(self, chunk: bytes) -> bytes:
-        return b"%x\r\n%s\r\n" % (len(chunk), chunk) if self._chunked and chunk else chunk
+        self.on_close = self.on_body = self.delegate = None  # break reference cycles

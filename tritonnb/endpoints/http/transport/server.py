@@ -1,17 +1,14 @@
 """The HTTP/1.1 server of all endpoints, on httptools.
 
-It passes requests to Tornado's ``HTTPMessageDelegate``, so that a ``tornado.web.Application`` runs on it with
-`start_in`. Beyond Tornado's ``HTTPConnection``, an exchange has ``respond``, which sends a complete
-response with one write.
+A delegate receives each request; its exchange sends the response. `tornado_bridge.start_in` makes the delegates of a
+``tornado.web.Application``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
-
-from tornado import httputil, web
+from typing import TypeAlias
 
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
 from tritonnb.endpoints.endpoint import Listener, close_connections, listen
@@ -27,30 +24,6 @@ _SWEEP = 10.0
 
 #: Makes the delegate of a new request.
 StartRequest: TypeAlias = Callable[[Exchange], MessageDelegate]
-
-
-def start_in(application: web.Application) -> StartRequest:
-    """Return a function that makes the delegate of each request, which passes it to an application as Tornado does."""
-    return lambda exchange: _Message(application.start_request(None, cast(httputil.HTTPConnection, exchange)))
-
-
-class _Message(httputil.HTTPMessageDelegate):
-    """One request."""
-
-    def __init__(self, delegate: httputil.HTTPMessageDelegate) -> None:
-        self._delegate = delegate
-        self.data_received = delegate.data_received  # type: ignore[method-assign]
-        self.finish = delegate.finish  # type: ignore[method-assign]
-        self.on_connection_close = delegate.on_connection_close  # type: ignore[method-assign]
-
-    def headers_received(self, start_line: Any, headers: Any) -> Any:
-        """Called when the head has arrived."""
-        if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
-            # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
-            start_line = start_line._replace(method="OPTIONS")
-        full = headers.full()
-        full.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
-        return self._delegate.headers_received(start_line, full)
 
 
 class BodyProtocol(asyncio.BufferedProtocol):
