@@ -43,7 +43,7 @@ install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --qu
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
 .PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast test-debug test-tensorflow test-ray fuzz \
-	chromium node check check-javascript docs site bench bench-report wheel models clean
+	chromium node valgrind check check-javascript check-budget docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
 	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN --LabApp.default_url=/lab/tree/notebooks/01_quickstart.ipynb
@@ -108,6 +108,10 @@ chromium:
 node:
 	command -v npm || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends nodejs npm)
 
+# For `make check-budget`, which counts instructions with it.
+valgrind:
+	command -v valgrind || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends valgrind)
+
 check: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -122,6 +126,10 @@ endif
 check-javascript: $(JAVASCRIPT)/node_modules/.installed
 	$(JAVASCRIPT_BIN)/tsc --project $(JAVASCRIPT)
 	$(JAVASCRIPT_BIN)/eslint --config $(JAVASCRIPT)/eslint.config.js $$(git ls-files '*.js' '*.mjs' '*.cjs')
+
+# The instructions of a request against benchmarks/instructions.json, which the module writes with the option `--write`.
+check-budget: $(ALL) $(COMPILED)
+	$(BIN)/python -m benchmarks.instructions
 
 # A warning is an error. The notebooks are executed once for each version of them, or by the notebook tests.
 docs: $(MODELS)

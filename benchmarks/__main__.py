@@ -16,6 +16,7 @@ from benchmarks.gpu import gpu
 from benchmarks.grpc import grpc
 from benchmarks.http import ensemble, http
 from benchmarks.inprocess import inprocess
+from benchmarks.instructions import instructions
 from benchmarks.isolation import isolation
 from benchmarks.kernel import kernel
 from benchmarks.memory import memory
@@ -35,6 +36,7 @@ from tritonnb.cli.doctor import doctor
 from tritonnb.compiled import STATE
 
 BENCHMARKS = {
+    "instructions": instructions,
     "http": http,
     "ensemble": ensemble,
     "inprocess": inprocess,

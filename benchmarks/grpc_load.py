@@ -99,9 +99,12 @@ class _Client(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
+        body = next(self._bodies, None)
+        if body is None:
+            return
         self._stream += 2
         self._sent_s = time.perf_counter()
-        self._unsent = memoryview(next(self._bodies))
+        self._unsent = memoryview(body)
         self._stream_window = self._initial_window
         self._send_data(frame(HEADERS, END_HEADERS, self._stream, self._headers))
 
@@ -166,23 +169,52 @@ class _Client(asyncio.Protocol):
             self._send_data()
 
 
-async def _run(port: int, bodies: Iterator[bytes], connections: int, seconds: float) -> dict[str, float]:
+_Connections = list[tuple[asyncio.BaseTransport, _Client]]
+
+
+async def _connect(port: int, bodies: Iterator[bytes], connections: int, latencies: list[float]) -> _Connections:
     loop = asyncio.get_running_loop()
-    latencies: list[float] = []
-    connections_and_clients = [
+    return [
         await loop.create_connection(lambda: _Client(f"127.0.0.1:{port}", bodies, latencies), "127.0.0.1", port)
         for _ in range(connections)
     ]
+
+
+async def _await_responses(count: int, latencies: list[float], connections: _Connections) -> None:
+    while len(latencies) < count and not any(client.failure for _, client in connections):
+        await asyncio.sleep(0.02)
+
+
+def _close(connections: _Connections) -> None:
+    for transport, client in connections:
+        cast("asyncio.Transport", transport).abort()
+        if client.failure:
+            raise RuntimeError(f"requests failed: {client.failure}")
+
+
+async def send_all(port: int, bodies: Iterator[bytes], count: int, connections: int) -> None:
+    """Send ``count`` messages of `messages`, and await the responses.
+
+    Raises
+    ------
+    RuntimeError
+        If a request failed.
+    """
+    latencies: list[float] = []
+    opened = await _connect(port, bodies, connections, latencies)
+    await _await_responses(count, latencies, opened)
+    _close(opened)
+
+
+async def _run(port: int, bodies: Iterator[bytes], connections: int, seconds: float) -> dict[str, float]:
+    latencies: list[float] = []
+    opened = await _connect(port, bodies, connections, latencies)
     latencies.clear()
     start = time.perf_counter()
     await asyncio.sleep(seconds)
-    while len(latencies) < _LEAST and not any(client.failure for _, client in connections_and_clients):
-        await asyncio.sleep(0.1)
+    await _await_responses(_LEAST, latencies, opened)
     elapsed, count = time.perf_counter() - start, len(latencies)
-    for transport, client in connections_and_clients:
-        transport.abort()
-        if client.failure:
-            raise RuntimeError(f"requests failed: {client.failure}")
+    _close(opened)
     cuts = statistics.quantiles(latencies, n=100)
     return {"rate": count / elapsed, "p50": cuts[49] * 1e3, "p99": cuts[98] * 1e3}
 

@@ -22,6 +22,8 @@ PAGE = servers.ROOT / "docs" / "performance.md"
 RESULTS = Path(__file__).parent / "results"
 #: The share of the processor time that is mentioned if the host took it.
 _NOTABLE = 0.02
+#: The share of the instructions from which on a function is listed.
+_PART = 0.03
 
 _INTRODUCTION = """# Performance
 
@@ -163,6 +165,31 @@ def _tricks(figures: dict[str, Any]) -> str:
     return (
         "Requests per second, divided by those without the optimisation (the lowest and the highest ratio of a "
         "round).\n\n" + table(("optimisation", "1 connection", "8", "32"), rows)
+    )
+
+
+def _instructions(figures: dict[str, Any]) -> str:
+    names = dict.fromkeys(row.partition(",")[0] for row in figures)
+    rows = [
+        (name, *(f"{values['instructions']:,.0f}" for row, values in figures.items() if row.startswith(f"{name},")))
+        for name in names
+    ]
+    shares = {
+        name: next(v for row, v in figures.items() if row.startswith(f"{name}, 8 "))["inclusive"] for name in names
+    }
+    functions = {
+        function: [values.get(function, 0.0) for values in shares.values()] for function in shares["HTTP binary"]
+    }
+    for values in shares.values():
+        functions |= {f: [other.get(f, 0.0) for other in shares.values()] for f in values if f not in functions}
+    parts = [(f, *(f"{share:.0%}" if share else "" for share in of)) for f, of in functions.items() if max(of) >= _PART]
+    return (
+        "In user mode, per request, of all threads of the server, counted by callgrind: they do not depend on the "
+        "machine. `make check-budget` fails if one grows by more than 3 %. In a row *in process*, the caller counts, "
+        "too.\n\n"
+        + table(("request", "1 connection or thread", "8", "32"), rows)
+        + "\nThe parts with 8 connections: the largest function of each compiled module, what it calls included.\n\n"
+        + table(("function", *names), parts)
     )
 
 
@@ -326,6 +353,7 @@ def _shares(values: dict[str, float], threads: str) -> str:
 
 #: By name of the benchmark: the title of its section, and the function that makes it.
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "instructions": ("Instructions of a request", _instructions),
     "http": ("HTTP: identity models in Python", _cases),
     "grpc": ("gRPC: identity models in Python", _cases),
     "ensemble": ("HTTP: an ensemble of two identity models", _servers),
