@@ -25,9 +25,9 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import Arrival, arrivals_of
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
-from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
 from tritonnb.recording.generations import Generation, generations_of
 from tritonnb.recording.instance_names import instance_on, instances_of, natural_sort_key, replica_of
+from tritonnb.recording.pipelines import Pipeline, PipelineRequest, pipeline_requests_of, pipelines_of
 from tritonnb.recording.sequences import SlotHistory, SlotOccupancy, slot_count
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
@@ -250,9 +250,14 @@ class Recording:
         return history.occupancies(self.span_ns[1])  # later idle timeouts are not part of the recording
 
     @cached_property
-    def ensemble_requests(self) -> list[EnsembleRequest]:
-        """Requests of ensembles, with the requests of their steps."""
-        return ensemble_requests_of(self.events)
+    def ensemble_requests(self) -> list[PipelineRequest]:
+        """Requests of ensembles, and of models that call others, with the requests that they caused."""
+        return pipeline_requests_of(self.events, self.executed)
+
+    @cached_property
+    def pipelines(self) -> dict[str, Pipeline]:
+        """The pipelines by the name of the ensemble, or of the calling model, that clients send requests to."""
+        return pipelines_of(self.ensemble_requests)
 
     @cached_property
     def generations(self) -> list[Generation]:
@@ -489,9 +494,10 @@ class Excerpt(Recording):
         return [one for one in generations if self._overlaps(one.arrived_ns, one.free_ns)]
 
     @cached_property
-    def ensemble_requests(self) -> list[EnsembleRequest]:
-        """Requests of ensembles with a step in the server during the time range."""
-        return [request for request in self._whole.ensemble_requests if self._serials.intersection(request.steps)]
+    def ensemble_requests(self) -> list[PipelineRequest]:
+        """Requests of pipelines that were in the server during the time range, with all that they caused."""
+        whole = self._whole.ensemble_requests
+        return [request for request in whole if self._overlaps(request.received_ns, request.ended_ns)]
 
     def _overlaps(self, begin_ns: int, end_ns: int) -> bool:
         return begin_ns <= self._end_ns and end_ns >= self._begin_ns

@@ -35,7 +35,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     scale = TimeScale.for_recording(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
-    numbers = {step: number for number, request in enumerate(rec.ensemble_requests) for step in request.steps}
+    requests = enumerate(rec.ensemble_requests)
+    numbers = {step.serial: number for number, request in requests for step in request.walk()}
     _draw_boxes(ax, scale, rec, lanes, numbers)
     for instance, y in lanes.items():
         _draw_waits(ax, scale, rec, instance, y, numbers)
@@ -63,9 +64,9 @@ def describe(rec: Recording) -> str:
     )
     if len(requests) <= _FEW:
         durations = [
-            f"{number} took {duration(request.ended_ns - request.received_ns)}{' and failed' if request.failed else ''}"
+            f"{number} took {duration(request.latency_ns)}{' and failed' if request.failed else ''}"
             for number, request in enumerate(requests, 1)
-            if request.ended_ns is not None and request.received_ns is not None
+            if request.complete
         ]
         words += f" Request {', '.join(durations)}." if durations else ""
     return words

@@ -1,0 +1,293 @@
+"""Pipelines: the requests of ensembles and of models that call others, each with the tree of the requests it caused.
+
+A step of an ensemble and a call of a model are ordinary requests, which `StepSent` joins to the request that caused
+them. The calls of a model belong to all requests of the batch that it executed, since all of them wait for each call.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tritonnb.core.events import (
+    BatchExecuted,
+    CacheHit,
+    EnsembleExecuted,
+    Event,
+    RequestArrived,
+    RequestRefused,
+    ResponseSent,
+    StepSent,
+)
+from tritonnb.recording.batches import Batch, RequestRecord
+from tritonnb.scheduling.reasons import BLS_REQUEST, pluralize
+from tritonnb.telemetry.lanes import count_overlaps
+
+#: What caused a request: a client, the step of an ensemble, or a call of a model.
+CLIENT, STEP, CALL = "client", "step", "call"
+#: The outcome of a request that the statistics do not count.
+_REFUSED = "REFUSED"
+
+
+class Segment(NamedTuple):
+    """A part of a critical path: the time in which a request had to advance so that its root advanced.
+
+    Attributes
+    ----------
+    request : PipelineRequest
+        The root, or a request below it.
+    begin_ns, end_ns : int
+        Monotonic clock.
+    """
+
+    request: PipelineRequest
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRequest:
+    """A request of a pipeline, and below it the requests that it caused.
+
+    Attributes
+    ----------
+    serial : int
+    model, version : str, int
+    kind : str
+        ``"client"``, ``"step"`` of an ensemble, or ``"call"`` of a model.
+    number : int
+        Number of the step in the ensemble, or of the call among those of an execution; 0 for a client's request.
+    iteration : int
+        Number of the decoupled response of an earlier step that caused it.
+    parent : int
+        Serial of the request that caused it; of a call that a model made for a batch, the first request of the batch.
+        0 for a client's request.
+    received_ns, ended_ns : int
+        When it was received, and when its last response was complete (monotonic clock).
+    failed : str
+        Failure reason of the statistics, or ``"REFUSED"``; empty for a success.
+    record : RequestRecord or None
+        Its last execution, with its batch; None for ensembles, refused requests, and responses from the cache.
+    steps : tuple of PipelineRequest
+        The requests that it caused, in the order in which they began.
+    complete : bool
+        Whether the recording contains its beginning and its end.
+    """
+
+    serial: int
+    model: str
+    version: int
+    kind: str
+    number: int
+    iteration: int
+    parent: int
+    received_ns: int
+    ended_ns: int
+    failed: str
+    record: RequestRecord | None
+    steps: tuple[PipelineRequest, ...] = ()
+    complete: bool = True
+
+    @property
+    def latency_ns(self) -> int:
+        """The time from its reception to its last response."""
+        return self.ended_ns - self.received_ns
+
+    @property
+    def is_ensemble(self) -> bool:
+        """True if no instance executed it itself, but its steps."""
+        return self.record is None and any(step.kind == STEP for step in self.steps)
+
+    @property
+    def label(self) -> str:
+        """The request id given by the client, or else the serial."""
+        return str(self.serial) if self.record is None else self.record.label
+
+    @property
+    def concurrency(self) -> int:
+        """The largest number of requests directly below it that were in the server at the same time."""
+        return max(count_overlaps((step.received_ns, step.ended_ns) for step in self.steps)[1], default=0)
+
+    def walk(self) -> Iterator[PipelineRequest]:
+        """Yield the request, and all requests below it."""
+        yield self
+        for step in self.steps:
+            yield from step.walk()
+
+    def critical_path(self) -> list[Segment]:
+        """Return the adjacent times in which the request, or one below it, kept it from ending earlier.
+
+        From the end backwards: before a request could go on, the step that ended last had to end. A step that ends
+        after the request is not waited for.
+        """
+        parts: list[Segment] = []
+        now = self.ended_ns
+        for step in sorted(self.steps, key=lambda step: step.ended_ns, reverse=True):
+            if self.received_ns < step.ended_ns <= now and step.received_ns >= self.received_ns:
+                if step.ended_ns < now:
+                    parts.append(Segment(self, step.ended_ns, now))
+                parts += reversed(step.critical_path())
+                now = step.received_ns
+        if self.received_ns < now or not parts:
+            parts.append(Segment(self, self.received_ns, now))
+        return parts[::-1]
+
+    def __repr__(self) -> str:
+        failed = f"; failed: {self.failed}" if self.failed else ""
+        return (
+            f"<PipelineRequest {self.serial} of '{self.model}': {pluralize(len(self.steps), 'step')}; "
+            f"{self.latency_ns / 1e6:.2f} ms{failed}>"
+        )
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """All requests of clients to one ensemble, or to one model that calls others.
+
+    Attributes
+    ----------
+    model : str
+    requests : tuple of PipelineRequest
+        In the order of their first steps.
+    """
+
+    model: str
+    requests: tuple[PipelineRequest, ...]
+
+
+def pipelines_of(requests: Sequence[PipelineRequest]) -> dict[str, Pipeline]:
+    """Return the pipelines by the name of the model that clients call; requests that begin or end outside are left out.
+
+    Parameters
+    ----------
+    requests : sequence of PipelineRequest
+    """
+    by_model: dict[str, list[PipelineRequest]] = defaultdict(list)
+    for request in requests:
+        if request.complete:
+            by_model[request.model].append(request)
+    return {model: Pipeline(model, tuple(group)) for model, group in by_model.items()}
+
+
+def pipeline_requests_of(
+    events: Sequence[Event], executed: Sequence[tuple[Batch, list[RequestRecord]]]
+) -> list[PipelineRequest]:
+    """Return the requests of clients that caused others, ordered by the first request that they caused.
+
+    Parameters
+    ----------
+    events : sequence of Event
+    executed : sequence of (Batch, list of RequestRecord)
+        The batches that ran, with their requests.
+
+    Raises
+    ------
+    ValueError
+        If a request is said to have caused itself.
+    """
+    sent = [event for event in events if isinstance(event, StepSent)]
+    return _Builder(events, executed, sent).roots() if sent else []
+
+
+class _Builder:
+    """The trees, built from the events of a recording."""
+
+    def __init__(
+        self,
+        events: Sequence[Event],
+        executed: Sequence[tuple[Batch, list[RequestRecord]]],
+        sent: Sequence[StepSent],
+    ) -> None:
+        self._causes = {event.step_serial: event for event in reversed(sent)}
+        self._built: dict[int, PipelineRequest | None] = {}  # None while it is being built
+        self._executions: dict[int, list[RequestRecord]] = defaultdict(list)
+        self._members: dict[int, list[RequestRecord]] = {}
+        for batch, requests in executed:
+            self._members[batch.number] = requests
+            for request in requests:
+                self._executions[request.serial].append(request)
+        self._arrived_ns: dict[int, int] = {}
+        self._spans: dict[int, tuple[int, int, str]] = {}
+        for event in events:
+            self._add(event)
+        self._steps: dict[int, list[StepSent]] = defaultdict(list)  # by the request that caused them
+        self._calls: dict[int, list[StepSent]] = defaultdict(list)  # by the batch that made them
+        for step in sorted(self._causes.values(), key=self._begin_ns):
+            batch = self._calling_batch(step)
+            (self._steps[step.serial] if batch is None else self._calls[batch]).append(step)
+
+    def _add(self, event: Event) -> None:
+        """Note the begin, the end and the outcome of requests."""
+        if isinstance(event, BatchExecuted):
+            for serial, _, received_ns, _, failed in event.requests:
+                begin_ns = self._spans[serial][0] if serial in self._spans else received_ns  # of a generation
+                self._spans[serial] = begin_ns, event.time_ns, failed
+        elif isinstance(event, EnsembleExecuted):
+            self._spans[event.serial] = event.received_ns, event.time_ns, event.failed
+        elif isinstance(event, RequestRefused):
+            self._spans[event.serial] = event.received_ns, event.time_ns, event.counted_as or _REFUSED
+        elif isinstance(event, CacheHit):
+            self._spans[event.serial] = event.received_ns, event.time_ns, ""
+        elif isinstance(event, ResponseSent) and event.serial in self._spans:  # a decoupled model responds later
+            begin_ns, end_ns, failed = self._spans[event.serial]
+            self._spans[event.serial] = begin_ns, max(end_ns, event.time_ns), failed
+        elif isinstance(event, RequestArrived):
+            self._arrived_ns[event.serial] = event.time_ns
+
+    def _begin_ns(self, step: StepSent) -> int:
+        """Return when the request of a step was received: `StepSent` comes after it."""
+        known = self._spans.get(step.step_serial)
+        return known[0] if known else self._arrived_ns.get(step.step_serial, step.time_ns)
+
+    def _calling_batch(self, step: StepSent) -> int | None:
+        """Return the batch that a model executed when it made a call; None for a step of an ensemble."""
+        if step.rule != BLS_REQUEST:
+            return None
+        begin_ns, executions = self._begin_ns(step), self._executions.get(step.serial, ())
+        running = (one.batch for one in executions if one.exec_start_ns <= begin_ns <= one.exec_end_ns)
+        return next(running, None)
+
+    def roots(self) -> list[PipelineRequest]:
+        """Return the requests that no other request has caused."""
+        causing: dict[tuple[int, str, int], None] = {}
+        for step in self._causes.values():
+            batch = self._calling_batch(step)
+            if batch is None:
+                causing[step.serial, step.model, step.version] = None
+            else:
+                causing.update({(mate.serial, mate.model, mate.version): None for mate in self._members[batch]})
+        roots = [self._build(*key) for key in causing if key[0] not in self._causes]
+        return sorted(roots, key=lambda root: root.steps[0].received_ns)
+
+    def _build(self, serial: int, model: str, version: int, number: int = 0) -> PipelineRequest:
+        if serial in self._built:
+            built = self._built[serial]
+            if built is None:
+                raise ValueError(f"request {serial} caused itself")
+            return built
+        self._built[serial] = None
+        executions = self._executions.get(serial, [])
+        own = [(step, step.step) for step in self._steps.get(serial, ())]
+        for batch in dict.fromkeys(one.batch for one in executions):
+            own += [(call, place) for place, call in enumerate(self._calls.get(batch, ()))]
+        steps = [self._build(step.step_serial, step.step_model, step.step_version, place) for step, place in own]
+        steps.sort(key=lambda step: (step.received_ns, step.serial))
+        cause, span = self._causes.get(serial), self._spans.get(serial)
+        times = [time_ns for step in steps for time_ns in (step.received_ns, step.ended_ns)]
+        sent_ns = self._begin_ns(cause) if cause else 0
+        self._built[serial] = request = PipelineRequest(
+            serial,
+            model,
+            version,
+            CLIENT if cause is None else CALL if cause.rule == BLS_REQUEST else STEP,
+            number,
+            cause.iteration if cause else 0,
+            cause.serial if cause else 0,
+            *(span or (min(times, default=sent_ns), max(times, default=sent_ns), "")),
+            record=executions[-1] if executions else None,
+            steps=tuple(steps),
+            complete=span is not None,
+        )
+        return request
