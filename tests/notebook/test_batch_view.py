@@ -133,7 +133,7 @@ def test_open_view_sends_nothing_at_exit(
     monkeypatch.setattr(view, "_display_id", "displayed")
     monkeypatch.setattr(view, "_show", lambda data, **how: shown.append(data))
     server["double"](X=[[1]])
-    view._stop_at_exit()
+    view._thread._exit()
     assert view.ended.is_set()
     assert (shown, views()) == ([], [])
 

@@ -73,7 +73,7 @@ def test_last_numbers_wait_for_a_pending_click(panel: Traffic, server: Server) -
     """Handling a click reads the status and writes it again: what was written in between would be lost."""
     panel.sending = True
     load = answered(panel.load, server)
-    (follower,) = [thread for thread in threading.enumerate() if thread.name == "tritonnb-traffic"]
+    (follower,) = [thread for thread in threading.enumerate() if thread.name == "tritonnb traffic"]
     with panel._following:
         panel.sending = False
         load.wait(60)

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from tests.server.forks import in_child
 from tritonnb.notebook.worker import Job, LatestOnlyWorker, Worker
 
 
@@ -51,10 +52,36 @@ def test_worker_can_be_stopped_and_joined_from_its_own_thread() -> None:
     assert worker.stopped
 
 
+def test_job_of_a_forked_child_is_refused_where_the_thread_does_not_exist() -> None:
+    worker, newest, begun, go = Worker("worker", run, lambda: None, 60), LatestOnlyWorker("test"), *_events(2)
+    worker.start()
+    newest.submit(lambda: begun.set() or go.wait())  # type: ignore[arg-type, func-returns-value]
+    begun.wait()
+    assert in_child(lambda: worker.submit(print)) == (
+        "UnavailableError: worker: it runs in the process that forked this one: open another one here"
+    )
+    assert in_child(worker.close) == in_child(newest.join) == "None"
+
+    def renewed() -> list[int]:
+        done: list[int] = []
+        newest.submit(lambda: done.append(1))
+        newest.join()
+        return done
+
+    assert in_child(renewed) == "[1]"
+    go.set()
+    newest.join()
+    worker.close()
+
+
+def _events(number: int) -> list[threading.Event]:
+    return [threading.Event() for _ in range(number)]
+
+
 JOB = """
 import threading
 
-from tritonnb.notebook.worker import LatestOnlyWorker, Worker
+from tritonnb.notebook.worker import LatestOnlyWorker, ViewThread, Worker
 
 begun = threading.Event()
 
@@ -88,6 +115,7 @@ def test_latest_job_runs_after_one_that_failed(error: type[BaseException], caplo
     [
         "Worker('test', lambda job: job(), draw, 0.001).start()",
         "LatestOnlyWorker('test').submit(draw)",
+        "ViewThread('test', draw, lambda: None).start()",
     ],
 )
 def test_interpreter_does_not_exit_during_a_job(start: str) -> None:

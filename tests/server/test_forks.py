@@ -100,7 +100,7 @@ CALLS: dict[str, Callable[[tnb.Server, Any], object]] = {
     "record": lambda server, handle: recorded(server),
     "recent": lambda server, handle: server.recent(),
     "watch": lambda server, handle: handle.watch(),
-    "editor": lambda server, handle: handle.config.edit(),
+    "editor": lambda server, handle: handle.edit(),
     "dashboard": lambda server, handle: server.dashboard(),
     "run": lambda server, handle: server.run(server.engine.is_ready()),
 }
@@ -113,6 +113,22 @@ def test_call_in_a_child_fails_at_once_with_the_remedy(server: tnb.Server, name:
     assert "UnavailableError: the server runs in the process that forked this one" in outcome
     assert f"call it over HTTP (tnb.connect('{server.url}'))" in outcome
     assert "'spawn'" in outcome
+
+
+OPEN: dict[str, Callable[[tnb.Server, Any], Any]] = {name: CALLS[name] for name in ("watch", "editor", "dashboard")} | {
+    "traffic": lambda server, handle: handle.traffic()
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_view_that_is_open_in_the_parent_ends_in_the_child(server: tnb.Server, name: str) -> None:
+    view = OPEN[name](server, server["double"])
+    assert in_child(view.close) == "None"
+    if name == "editor":
+        assert "the process that forked this one" in in_child(view.apply)
+    if name == "watch":
+        assert in_child(lambda: (view.stop(), view.ended.is_set())) == "(None, True)"
+    view.close()
 
 
 def test_load_and_sweep_of_a_child_end(server: tnb.Server) -> None:

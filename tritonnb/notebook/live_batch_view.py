@@ -6,7 +6,6 @@ with or without a kernel.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 from collections.abc import Callable
@@ -22,12 +21,13 @@ from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.load import load
 from tritonnb.notebook.activity import ServerActivity
-from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker
+from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker, Delta
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import forget_view, open_view
+from tritonnb.notebook.worker import ViewThread
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.stream import EventHistory, Sink
@@ -115,10 +115,9 @@ class LiveBatchView(BatchView):
         self._was_displayed = False
         self.ended = threading.Event()
         super().__init__(self._session.history(), live=True)
-        self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
+        self._thread = ViewThread(f"tritonnb view {model.name}", self._update, self._end_at_exit)
         self.on_msg(_on_message)
         self._exits = False
-        atexit.register(self._stop_at_exit)
         call_in_children(self._forked)
         self._thread.start()
 
@@ -183,13 +182,12 @@ class LiveBatchView(BatchView):
     def stop(self) -> None:
         """Stop following the model; the view keeps showing the last state."""
         self._stop.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
 
-    def _stop_at_exit(self) -> None:
+    def _end_at_exit(self) -> None:
         """Stop sending before the interpreter closes its sockets: no one would receive the last state."""
         self._exits = True
-        self.stop()
+        self._stop.set()
 
     def close(self) -> None:
         """Stop following the model, and close the view."""
@@ -247,6 +245,15 @@ class LiveBatchView(BatchView):
         shown = backlog[:MOST_PENDING]
         return {**changed, "slot_state": {"owners": owners, "backlog": shown, "omitted": len(backlog) - len(shown)}}
 
+    def _read(self, with_state: bool, slots: Json, is_idle: bool, at_once: bool) -> tuple[Json, bool, Delta | None]:
+        """Read at one moment the state that events lack, whether nothing happens, and the changes if they are due."""
+        state = self._read_state() if with_state else {}
+        # The idle time of sequences goes on without events.
+        due = at_once or "meta" in state or (is_idle and with_state and state.get("slot_state", {}) != slots)
+        tracker = self._session.tracker
+        is_quiet = tracker.quiet
+        return state, is_quiet, None if is_quiet and not due else tracker.take_changes(time.monotonic_ns())
+
     # --- on the view's thread -----------------------------------------------------------------
 
     @property
@@ -285,22 +292,27 @@ class LiveBatchView(BatchView):
         numbers: Json = {}
         while not self._stop.wait(self._tick_s):
             now = time.monotonic_ns()
-            before, state = slots, {}
-            if self._stateful or now - read_ns > _IDLE_NS:
+            known_interval, interval = interval, self._activity.update()
+            known = numbers
+            if interval != known_interval:
+                numbers = self._recent_numbers()
+            with self._encoding:
                 try:
-                    state = self._server.call(self._read_state)
+                    with_state = self._stateful or now - read_ns > _IDLE_NS
+                    state, is_quiet, changes = self._server.call(
+                        self._read, with_state, slots, now - sent_ns > _IDLE_NS, numbers != known
+                    )
                 except (TritonError, RuntimeError):  # model unloaded or server stopped
                     return
+                delivery = {**self._session.encode(changes), **state} if changes is not None else {}
+            if with_state:
                 read_ns, slots = now, state.get("slot_state", {})
-            known_interval, interval = interval, self._activity.update()
-            if interval != known_interval or "meta" in state:
-                known, numbers = numbers, self._recent_numbers()
-                state = {**state, "recent": numbers} if numbers != known else state
-            # The idle time of sequences goes on without events.
-            is_new = "meta" in state or "recent" in state or (slots != before and now - sent_ns > _IDLE_NS)
-            if is_new or not self._session.tracker.quiet:
-                undrawn = undrawn or not self._session.tracker.quiet
-                delivery = {**self._delivery(), **state}
+            if "meta" in state:
+                numbers = self._recent_numbers()
+            if delivery:
+                undrawn = undrawn or not is_quiet
+                if numbers != known:
+                    delivery["recent"] = numbers
                 if not self._is_absent:
                     self.send(delivery)
                 batches, now = self._session.tracker.counts.batches, self._session.now_ns
@@ -348,7 +360,6 @@ class LiveBatchView(BatchView):
             self.keep_last_state(at_once=True)
         self._activity.close()
         forget_view(self._server, self)
-        atexit.unregister(self._stop_at_exit)
         self.ended.set()
 
 

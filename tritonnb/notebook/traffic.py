@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anywidget
@@ -20,6 +21,7 @@ import traitlets
 
 from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.load import load
 from tritonnb.lab.load.result import COMPLETED, ERROR, INTENDED
@@ -27,6 +29,7 @@ from tritonnb.lab.load.running_load import Load
 from tritonnb.lab.load.workload import SEQUENCE_LENGTH
 from tritonnb.notebook.views import StaticFallback, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
+from tritonnb.notebook.worker import ViewThread
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.quantiles import quantile
 
@@ -118,7 +121,8 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.options: dict[str, Any] = {}
         self._handle = model
         self._used: dict[str, Any] | None = None  # the options of the running load
-        self._following = threading.RLock()  # for `status`: messages of the browser may arrive on several threads
+        # For `status`: messages of the browser may arrive on several threads.
+        self._following = fork_safe(threading.RLock())
         config = model.running_config()
         self._sequences = config.HasField("sequence_batching")
         super().__init__(
@@ -175,7 +179,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self._used = wanted
         if wanted is not None:
             current = self.load = load(self._handle, **wanted)
-            threading.Thread(target=self._follow, args=(current,), name="tritonnb-traffic", daemon=True).start()
+            ViewThread("tritonnb traffic", partial(self._follow, current), self._end_at_exit).start()
         if previous is not None:
             previous.stop()
 
@@ -193,6 +197,9 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         return options | self.options
 
     # --- display, on its own thread -----------------------------------------------------------
+
+    def _end_at_exit(self) -> None:
+        self.load = None  # the load ends with its process, perhaps in the middle of a request
 
     def _follow(self, current: Load) -> None:
         while not current.done and current is self.load:

@@ -1,4 +1,4 @@
-"""Threads of widgets: a worker that runs all jobs, and one that runs only the newest.
+"""Threads of widgets: their life cycle, a worker that runs all jobs, and one that runs only the newest.
 
 Browser messages arrive on the kernel's main thread, which is blocked while a cell runs and must not wait for the
 server. Widgets pass such work to their own threads.
@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 
+from tritonnb.core.errors import UnavailableError
 from tritonnb.core.forks import call_in_children, fork_safe
 
 logger = logging.getLogger(__name__)
@@ -20,11 +21,49 @@ logger = logging.getLogger(__name__)
 Job = Callable[[], object]
 
 
-class Worker:
-    """A daemon thread that runs jobs in the order in which they were submitted.
+class ViewThread:
+    """The daemon thread of a view. At exit, the interpreter ends its work and waits for it.
 
-    At exit, the interpreter waits for the thread: ending it inside Matplotlib's C++ code, while it draws a figure,
-    would crash the process.
+    Ending it inside Matplotlib's C++ code, while it draws a figure, would crash the process. In a forked child, where
+    the thread does not exist, `join` returns at once.
+
+    Parameters
+    ----------
+    name : str
+        The thread's name.
+    run : callable
+        What it does.
+    end : callable
+        Makes ``run`` return soon; called when the interpreter exits.
+    """
+
+    def __init__(self, name: str, run: Callable[[], None], end: Callable[[], None]) -> None:
+        self._target, self._end = run, end
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        atexit.register(self._exit)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the thread to end, except on the thread itself."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _exit(self) -> None:
+        self._end()
+        self.join()
+
+    def _run(self) -> None:
+        try:
+            self._target()
+        finally:
+            atexit.unregister(self._exit)
+
+
+class Worker:
+    """A thread that runs jobs in the order in which they were submitted.
 
     Parameters
     ----------
@@ -49,16 +88,28 @@ class Worker:
         self._interval_s = interval_s
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._submitting = fork_safe(threading.Lock())
-        self.stopped = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.stopped = self._is_forked = False
+        self._name = name
+        self._thread = ViewThread(name, self._work, self.stop)
+        call_in_children(self._forked)
+
+    def _forked(self) -> None:
+        self._is_forked = True
 
     def start(self) -> None:
         """Start the thread; jobs that were submitted before are run first."""
-        atexit.register(self.close)
         self._thread.start()
 
     def submit(self, job: Job) -> bool:
-        """Queue a job; return False, without running it, if the worker has been stopped."""
+        """Queue a job; return False, without running it, if the worker has been stopped.
+
+        Raises
+        ------
+        UnavailableError
+            In a forked child, which does not have the thread: nobody would run the job.
+        """
+        if self._is_forked:
+            raise UnavailableError(f"{self._name}: it runs in the process that forked this one: open another one here")
         with self._submitting:
             if not self.stopped:
                 self._jobs.put(job)
@@ -72,8 +123,7 @@ class Worker:
 
     def join(self) -> None:
         """Wait for the thread to end, except on the thread itself."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
 
     def close(self) -> None:
         """Run the jobs that were submitted, and end the thread."""
@@ -89,15 +139,13 @@ class Worker:
             if job is None:
                 break
             self._run(job)
-        atexit.unregister(self.close)
 
 
 class LatestOnlyWorker:
     """A worker that runs the newest of the submitted jobs; one that has not begun is replaced by the next.
 
     An exception of a job is logged, and the next job runs. The thread starts with a job and ends when there is none,
-    so that an idle widget has no thread. When the interpreter exits, it waits for the thread (see
-    `tritonnb.notebook.worker.Worker`).
+    so that an idle widget has no thread.
 
     Parameters
     ----------
@@ -117,7 +165,7 @@ class LatestOnlyWorker:
         self._name = name
         self._lock = fork_safe(threading.Lock())
         self._next: Callable[[], None] | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: ViewThread | None = None
         call_in_children(self._forked)
 
     def _forked(self) -> None:
@@ -129,8 +177,7 @@ class LatestOnlyWorker:
         with self._lock:
             self._next = job
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                atexit.register(self.join)
+                thread = ViewThread(self._name, self._work, lambda: None)
                 thread.start()  # it waits for the lock
                 self._thread = thread  # `join` may be called on another thread, and needs one that was started
 
@@ -150,7 +197,6 @@ class LatestOnlyWorker:
                 job, self._next = self._next, None
                 if job is None:
                     self._thread = None
-                    atexit.unregister(self.join)
                     return
             try:
                 job()
