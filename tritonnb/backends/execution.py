@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.failures import frames_to_notes, location_suffix
-from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.core.messages import Caller, InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.core.parameters import find_parameter_error, plain_parameter
 from tritonnb.core.texts import encodable, find_text_error, printable, shown
 
@@ -146,6 +146,14 @@ class Execution:
         self.senders: dict[int, ResponseSender] = {}
         self.exec_start_ns = self.compute_start_ns = self.compute_end_ns = self.exec_end_ns = 0
         self._deliver = deliver
+
+    def caller(self) -> Caller | None:
+        """Return what the calls of the model belong to: model, version, and the first request that a client sent."""
+        # Without a warm-up request or a null request, which have no serial.
+        for request in self.requests:
+            if request.serial:
+                return request.model_name, request.model_version, request.serial
+        return None
 
     def compute_started(self) -> None:
         """Record the time: the inputs are gathered, and the model begins to run."""

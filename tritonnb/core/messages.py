@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 MAX_CORRELATION_ID_BYTES = 128
 
 ParameterValue = str | int | bool | float
+#: The model that made a call, its version, and the serial of the request that it executed.
+Caller = tuple[str, int, int]
 
 
 class Tensor:
@@ -220,6 +222,9 @@ class InferRequest(Schedulable):
         Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
         The driver of the served model that accepted the request.
+    caller : tuple of (str, int, int), or None
+        The model that sent the request while it executed another request, its version, and the serial of the latter;
+        of a batch, the first request. None if no model sent it.
     states : SequenceStates or None
         Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
@@ -238,6 +243,7 @@ class InferRequest(Schedulable):
         "_observers",
         "accepted_by",
         "answered",
+        "caller",
         "checked",
         "inputs",
         "is_null",
@@ -288,6 +294,7 @@ class InferRequest(Schedulable):
         self._observers: list[Respond] | None = None
         self.read_only_inputs = False
         self.accepted_by: RequestHandler | None = None
+        self.caller: Caller | None = None
         self.states: SequenceStates | None = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None

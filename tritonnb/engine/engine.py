@@ -27,7 +27,7 @@ from tritonnb.core.texts import printable
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.execution.loop import run_in_thread
-from tritonnb.engine.models.bls import ModelCalls, register_wait
+from tritonnb.engine.models.bls import ModelCalls, submit_call
 from tritonnb.engine.models.response_cache import ResponseCache
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.options import EngineOptions, require_directories
@@ -224,8 +224,7 @@ class Engine:
             If the model is not ready, or would wait for itself.
         """
         served = self.model(request.model_name, request.model_version)
-        register_wait(request, served, caller)
-        submission.submit(served, request)
+        submit_call(submission, served, request, caller)
 
     def models(self) -> list[ServedModel]:
         """Return every version that is ready, by name and version."""

@@ -201,7 +201,10 @@ class Submitter:
             If a model calls another model while the event loop executes it.
         """
         # The instance is asked for here, on the thread that is going to wait: the event loop does not know it.
-        self._pending.append(_Handover(submission, request, start, instance_that_waits()))
+        instance = instance_that_waits()
+        if instance is not None and request.caller is None:
+            request.caller = instance.caller()
+        self._pending.append(_Handover(submission, request, start, instance))
         # `_submit_pending` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
         if not self._is_wake_scheduled:

@@ -215,8 +215,8 @@ class _Builder:
         self._steps: dict[int, list[StepSent]] = defaultdict(list)  # by the request that caused them
         self._calls: dict[int, list[StepSent]] = defaultdict(list)  # by the batch that made them
         for step in sorted(self._causes.values(), key=self._begin_ns):
-            batch = self._calling_batch(step)
-            (self._steps[step.serial] if batch is None else self._calls[batch]).append(step)
+            calling = self._calling_batch(step)
+            (self._steps[step.serial] if calling is None else self._calls[calling]).append(step)
 
     def _add(self, event: Event) -> None:
         """Note the begin, the end and the outcome of requests."""

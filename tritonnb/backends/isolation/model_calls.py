@@ -187,7 +187,10 @@ class ChildCalls:
         request, _ = codec.decode_request(encoded, payload, respond)
         request.serial = 0
         self._sent[number] = request
-        causes = [known for _, known in self._requests() if known.serial == serial] if serial else []
+        known = [known for _, known in self._requests() if known.serial]
+        causes = [cause for cause in known if cause.serial == serial]
+        if known:
+            request.caller = (known[0].model_name, known[0].model_version, known[0].serial)
         self._server_calls().infer(request, decoupled=decoupled, cause=causes[0] if causes else None)
 
     def _cancel(self, number: int) -> None:

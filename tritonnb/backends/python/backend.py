@@ -144,6 +144,7 @@ class PythonInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
+        self._binding.caller = execution.caller()
         self._binding.call(self._executor.execute, execution)
 
     def readiness_check(self) -> Callable[[], None] | None:

@@ -19,7 +19,7 @@ from tritonnb.backends.python.instance_binding import InstanceBinding, current_b
 from tritonnb.backends.python.response import InferenceResponse, find_unsupported, from_core_response
 from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, Caller, InferRequest, InferResponse, discard_response
 from tritonnb.core.texts import shown
 from tritonnb.telemetry import custom_metrics
 from tritonnb.telemetry.custom_metrics import MetricKind
@@ -44,6 +44,8 @@ class ResponseIterator:
         Whether the model accepts any number of responses.
     cause : InferRequest, optional
         The request whose trace includes this one.
+    caller : tuple of (str, int, int), optional
+        `InferRequest.caller`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ResponseIterator:
         server: ServerCalls,
         decoupled: bool,
         cause: InferRequest | None,
+        caller: Caller | None,
     ) -> None:
         self._responses: list[InferenceResponse] = []
         self._finished = False
@@ -72,6 +75,7 @@ class ResponseIterator:
             correlation_id=request.correlation_id,
             flags=request.flags,
         )
+        self._request.caller = caller
         error = _find_error(request, inputs)
         if error is not None:
             self._receive(self._request, InferResponse(error=error))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import ServerCalls
+from tritonnb.core.messages import Caller
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,6 +38,8 @@ class InstanceBinding:
         Whether the instance is initialised and not being finalised: only then can it send requests to other models.
     process : int
         ID of the process in which the server's threads run.
+    caller : tuple of (str, int, int), or None
+        `Execution.caller` of the last batch, which threads of the model send requests for.
     missed_outputs : set of str
         Names of outputs that the model asked for and a response did not have: each is logged once.
     """
@@ -48,6 +51,7 @@ class InstanceBinding:
     # Compared at each call, because a process that the model forks inherits this object but none of the server's
     # threads.
     process: int = field(default_factory=os.getpid)
+    caller: Caller | None = None
     missed_outputs: set[str] = field(default_factory=set)
 
     def enter(self) -> None:

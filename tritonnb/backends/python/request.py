@@ -200,7 +200,9 @@ class InferenceRequest:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
         if binding.process != os.getpid():  # a forked process has no server
             raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
-        return ResponseIterator(self._request, self._inputs or (), binding.server, decoupled, self._cause)
+        return ResponseIterator(
+            self._request, self._inputs or (), binding.server, decoupled, self._cause, binding.caller
+        )
 
     # --- contents -----------------------------------------------------------------------------
 

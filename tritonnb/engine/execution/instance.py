@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution, FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError, strip_traceback
+from tritonnb.core.messages import Caller
 from tritonnb.engine.execution.loop import run_in_thread, settle
 from tritonnb.scheduling.instances import RateLimiter
 
@@ -102,6 +103,7 @@ class Instance:
         self._driver = driver
         self._may_run_inline = inline
         self._is_executing_inline = False
+        self._execution: Execution | None = None  # during an execution
         #: Whether the last execution was quick; the event loop executes the next batch only after this time.
         self._is_quick, self._inline_after_ns = False, 0
         #: Executions; recoveries, if the instance was lost; None at the end.
@@ -180,6 +182,10 @@ class Instance:
                 f"model instance '{self.spec.name}' called the server while the server's event loop executed it, which "
                 "would wait for itself: remove the parameter EXECUTE_ON_ANY_THREAD of a model that does so"
             )
+
+    def caller(self) -> Caller | None:
+        """Return what the model executes, as the caller of the request that it sends; called on its thread."""
+        return None if self._execution is None else self._execution.caller()
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
         """Execute a batch without the scheduler, and wait; return the error that ``execute`` raised."""
@@ -271,11 +277,13 @@ class Instance:
     def _execute(self, execution: Execution) -> TritonError | None:
         # A backend whose work is elsewhere, such as in a process, has measured the execution itself.
         execution.exec_start_ns = execution.exec_start_ns or time.monotonic_ns()
+        self._execution = execution
         try:
             self.backend_instance.execute(execution)
         except BaseException as error:  # even SystemExit, which must not end the instance's thread
             return self._describe(error, execution)
         finally:
+            self._execution = None
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
             self._is_quick = execution.exec_end_ns - execution.exec_start_ns < QUICK_EXECUTION_NS
         return None

@@ -11,16 +11,19 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.events import StepSent
+from tritonnb.core.messages import InferRequest, InferResponse, RequestTrace
 from tritonnb.engine.execution.instance import Instance, instance_that_waits
 from tritonnb.engine.execution.loop import SIGNAL_CHECK_S, STOPPED
 from tritonnb.engine.models.ensemble_driver import EnsembleDriver
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.submission import Submission, Submitter
+from tritonnb.scheduling.reasons import BLS_REQUEST
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 P = ParamSpec("P")
@@ -84,6 +87,8 @@ class ModelCalls:
         UnsupportedError
             If the event loop itself executes the model, like all calls that wait.
         """
+        if cause is not None:
+            request.caller = (cause.model_name, cause.model_version, cause.serial)
         start = functools.partial(self._start, decoupled, cause)
         self._engine.submitter.submit(Submission(functools.partial(request.respond, request)), request, start)
 
@@ -134,8 +139,7 @@ class ModelCalls:
         caller: Instance | None,
     ) -> None:
         served = self._callee(request, decoupled)
-        register_wait(request, served, caller)
-        submission.submit(served, request, None if cause is None else cause.child_trace(request))
+        submit_call(submission, served, request, caller, None if cause is None else cause.child_trace(request))
 
     def _callee(self, request: InferRequest, decoupled: bool) -> ServedModel:
         name = request.model_name
@@ -151,6 +155,38 @@ class ModelCalls:
                 "calls for decoupled models.'"
             )
         return served
+
+
+def submit_call(
+    submission: Submission,
+    served: ServedModel,
+    request: InferRequest,
+    caller: Instance | None,
+    trace: RequestTrace | None = None,
+) -> None:
+    """Submit a request that another thread has sent, and emit the event of the call if a model has sent it.
+
+    Parameters
+    ----------
+    submission : Submission
+    served : ServedModel
+        The model that the request is for.
+    request : InferRequest
+    caller : Instance or None
+        The instance whose thread waits; None if no model calls.
+    trace : RequestTrace, optional
+
+    Raises
+    ------
+    UnavailableError
+        As for `register_wait`.
+    """
+    register_wait(request, served, caller)
+    submission.submit(served, request, trace)
+    if request.caller is not None and request.serial:  # 0 if it was refused before it was numbered
+        model, version, serial = request.caller
+        called = served.name, served.version, request.serial
+        served.stream.emit(StepSent(time.monotonic_ns(), model, version, serial, 0, *called, 0, BLS_REQUEST))
 
 
 def register_wait(request: InferRequest, served: ServedModel, caller: Instance | None) -> None:
