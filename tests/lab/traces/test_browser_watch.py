@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import tritonnb as tnb
-from tests.lab.traces.servers import start, write_model
+from tests.client.servers import start, write_model
 from tests.lab.traces.traffic import send
 
 folder = Path(tempfile.mkdtemp())

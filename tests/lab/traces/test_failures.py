@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 import tritonnb as tnb
-from tests.lab.traces.conftest import needs_triton
-from tests.lab.traces.servers import PACKAGE, ServerProcess, start, write_model
+from tests.client.conftest import needs_triton
+from tests.client.servers import PACKAGE, ServerProcess, start, write_model
 from tests.lab.traces.traffic import send
 from tritonnb.client.trace_state import TRACE_COUNT
 from tritonnb.notebook import remote_view
@@ -320,11 +320,3 @@ def test_missing_spans_are_an_error_with_a_remedy(tmp_path: Path) -> None:
             with pytest.raises(tnb.TritonError, match=message):
                 with remote.record("one", receiver=receiver, timeout=0.2):
                     remote["one"](X=[[1.0]])
-
-
-def test_metrics_are_read_from_a_separate_url(tmp_path: Path) -> None:
-    with tnb.Server(port=0, metrics_port=0) as server:
-        with tnb.connect(server.url, f"http://127.0.0.1:{server.metrics_port}/metrics") as remote:
-            assert remote.metrics()["nv_cpu_memory_total_bytes"] > 0
-        with tnb.connect(server.url) as remote, pytest.raises(tnb.TritonError, match="expected a metrics_url"):
-            remote.metrics()

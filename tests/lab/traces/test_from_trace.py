@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import tritonnb as tnb
-from tests.lab.traces.servers import ServerProcess
+from tests.client.servers import ServerProcess
 from tests.lab.traces.traces import CONFIG, entries, executed, request, traced
 from tests.lab.traces.traffic import send
+from tritonnb.recording.trace_source import Agreement
 
 REQUESTS = 500
 #: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.
@@ -327,3 +328,11 @@ def test_requests_that_were_not_executed_are_refused(tmp_path: Path) -> None:
     recording = tnb.Recording.from_trace(path, "dynamic_batching { } max_batch_size: 4")
     assert [refusal.message for refusal in recording.refused] == ["not executed; the trace does not contain the reason"]
     assert len(recording.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("identical", "batches", "percent"),
+    [(790, 792, "99.7%"), (792, 792, "100%"), (99999, 100000, "99.9%"), (1, 9, "11.1%")],
+)
+def test_agreement_is_100_percent_only_if_all_batches_are_the_same(identical: int, batches: int, percent: str) -> None:
+    assert f"({percent})" in str(Agreement(batches, identical))

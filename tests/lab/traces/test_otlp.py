@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
-from tests.lab.traces.conftest import needs_triton
-from tests.lab.traces.servers import start, write_model
+from tests.client.conftest import needs_triton
+from tests.client.servers import start, write_model
 from tests.lab.traces.test_from_trace import ids_of_batches
 from tests.lab.traces.traffic import send
 from tritonnb.core.errors import InvalidArgumentError

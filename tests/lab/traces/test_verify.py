@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tritonnb as tnb
-from tests.lab.traces.servers import ServerProcess
+from tests.client.servers import ServerProcess
 
 
 def test_remote_server_is_verified_by_its_traces_and_restored(remote_server: ServerProcess) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[3]
+PACKAGE = Path(__file__).parents[2]
 #: A model that logs its batches: the ids of the requests of each execution.
 MODEL = """
 import json
