@@ -211,7 +211,8 @@ def datatype_named(name: str) -> DataType:
 
 
 BY_NUMBER: dict[int, DataType] = {datatype.number: datatype for datatype in DATATYPES}
-_BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if not datatype.bit_pattern}
+#: The datatypes of arrays by their dtype, in native byte order; those of bit patterns have the dtype of another one.
+BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if not datatype.bit_pattern}
 
 
 def datatype_of(dtype: npt.DTypeLike) -> DataType:
@@ -235,7 +236,7 @@ def datatype_of(dtype: npt.DTypeLike) -> DataType:
     numpy = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if numpy.kind in "SUO":
         return BYTES
-    datatype = _BY_NUMPY.get(numpy.newbyteorder("<") if numpy.byteorder == ">" else numpy)
+    datatype = BY_NUMPY.get(numpy.newbyteorder("<") if numpy.byteorder == ">" else numpy)
     if datatype is None:
         raise InvalidArgumentError(f"no Triton datatype for NumPy dtype '{numpy}'")
     return datatype

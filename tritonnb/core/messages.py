@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 #: Maximum length of a string correlation ID, in bytes of UTF-8.
 MAX_CORRELATION_ID_BYTES = 128
+
+_ARRAY: Final = np.ndarray
 
 ParameterValue = str | int | bool | float
 #: The model that made a call, its version, and the serial of the request that it executed.
@@ -59,7 +61,10 @@ class Tensor:
 
     def copy(self) -> Tensor:
         """Return a tensor with a copy of the array."""
-        return Tensor(self.name, self.datatype, writeable_copy(self.array))
+        array = self.array
+        # Nearly all arrays are of this type, and the function is interpreted.
+        copy = array.copy() if type(array) is _ARRAY else writeable_copy(array)
+        return Tensor(self.name, self.datatype, copy)
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"

@@ -18,7 +18,10 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
     """Return whether a shape has these dims; -1 in ``dims`` stands for any size."""
-    return len(shape) == len(dims) and all(dim in (-1, size) for size, dim in zip(shape, dims, strict=True))
+    if len(shape) != len(dims):
+        return False
+    # mypyc compiles this without an iterator, unless `zip` is strict.
+    return all(dim in (-1, size) for size, dim in zip(shape, dims))  # noqa: B905
 
 
 def element_count(shape: Sequence[int]) -> int:

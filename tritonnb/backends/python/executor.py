@@ -19,11 +19,12 @@ from tritonnb.backends.python.response import InferenceResponse, Send, to_core_r
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.failures import frames_to_notes
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import fits
 from tritonnb.core.texts import printable
-from tritonnb.model_config.schema import ModelSpec
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
 class SingleResponseSender:
@@ -289,7 +290,8 @@ class ModelExecutor:
         if not self._outputs.has_differed:
             for output in response.outputs:
                 declared = self._output_specs.get(output.name)
-                if declared is not None:
+                # Most outputs are as declared, and the check with its words is interpreted.
+                if declared is not None and not self._is_as_declared(output, declared):
                     self._outputs.check(output, declared, self._batching)
         if self._reshaped:
             response.outputs = [
@@ -297,6 +299,14 @@ class ModelExecutor:
                 for output in response.outputs
             ]
         return response
+
+    def _is_as_declared(self, output: Tensor, declared: TensorSpec) -> bool:
+        shape = output.shape
+        return (
+            output.datatype is declared.datatype
+            and declared.reshape is None
+            and fits(shape[1:] if self._batching and shape else shape, declared.dims)
+        )
 
     def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:
         for tensor in response.output_tensors():

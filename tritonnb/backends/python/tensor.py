@@ -5,7 +5,7 @@ NumPy has no BF16: such a tensor holds the bit patterns, and is exchanged with o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,13 @@ from tritonnb.core.messages import Tensor as CoreTensor
 from tritonnb.core.ownership import writeable_copy
 from tritonnb.core.texts import encodable, shown
 
-#: Dtypes of tensors, except strings, in native byte order only.
-_DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
+_ARRAY: Final = np.ndarray
 
 
 def decode_text(value: object) -> str:
     """Return a ``str`` that UTF-8 can express, even from UTF-8 bytes, such as an element of a string tensor."""
+    if type(value) is str and value.isascii():
+        return value
     if isinstance(value, str):
         text = encodable(value)
         if text != value:
@@ -45,29 +46,31 @@ class Tensor:
 
     __slots__ = ("_array", "_datatype", "_name", "_shared")
 
-    # The compiled class would refuse a name of another type with its own message.
-    def __init__(self, name: object, array: npt.ArrayLike) -> None:
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
-        # A mask would be lost on the wire, and with it the difference between a value and a hole.
-        if isinstance(array, np.ma.MaskedArray):
-            if np.ma.is_masked(array):
-                raise TritonModelException("Tensor: expected an array without missing values, got masked elements")
-            array = np.asarray(array)
+    # The compiled class would refuse a name of another type with its own message. With a datatype, the name and the
+    # dtype are known to be right.
+    def __init__(self, name: object, array: npt.ArrayLike, _datatype: DataType | None = None) -> None:
+        self._shared = False
+        values = array if type(array) is _ARRAY else _plain(array)
+        self._array = values if values.flags.c_contiguous else np.ascontiguousarray(values)
+        if _datatype is not None:
+            self._name = cast(str, name)
+            self._datatype = _datatype
+            return
         if not name:
             raise (
                 TypeError("Tensor: expected name to be str or bytes, got None")
                 if name is None
                 else TritonModelException("Tensor name cannot be an empty string.")
             )
-        # `<U` arrays are refused as on Triton, although they could be encoded: a model that uses them would not be
-        # portable.
-        if array.dtype not in _DTYPES and array.dtype.kind not in "SO":
-            raise TritonModelException("NumPy dtype is not supported.")
+        datatype = datatypes.BY_NUMPY.get(values.dtype)
+        if datatype is None:
+            # `<U` arrays are refused as on Triton, although they could be encoded: a model that uses them would not be
+            # portable.
+            if values.dtype.kind not in "SO":
+                raise TritonModelException("NumPy dtype is not supported.")
+            datatype = datatypes.BYTES
         self._name = decode_text(name)
-        self._datatype = datatypes.datatype_of(array.dtype)
-        self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-        self._shared = False
+        self._datatype = datatype
 
     @staticmethod
     def received(tensor: CoreTensor, read_only: bool = False) -> Tensor:
@@ -75,8 +78,7 @@ class Tensor:
 
         The model may write to it, unless ``read_only``.
         """
-        received = Tensor(tensor.name, tensor.array)
-        received._datatype = tensor.datatype  # several datatypes may have the same dtype
+        received = Tensor(tensor.name, tensor.array, tensor.datatype)
         received._shared = not (tensor.array.flags.writeable or read_only)
         return received
 
@@ -162,6 +164,18 @@ class Tensor:
         import torch
 
         return torch.from_numpy(array.view(f"i{datatype.itemsize}")).view(getattr(torch, datatype.torch))
+
+
+def _plain(array: object) -> npt.NDArray[np.generic]:
+    """Return the array that is the value of a tensor."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
+    # A mask would be lost on the wire, and with it the difference between a value and a hole.
+    if isinstance(array, np.ma.MaskedArray):
+        if np.ma.is_masked(array):
+            raise TritonModelException("Tensor: expected an array without missing values, got masked elements")
+        return np.asarray(array)
+    return array
 
 
 class _KeepAlive:

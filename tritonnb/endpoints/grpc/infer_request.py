@@ -16,7 +16,7 @@ from tritonnb.core.datatypes import BY_NAME, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Tensor, UndecodedTensor
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
-from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
+from tritonnb.endpoints.tensors import DEFAULT, OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec
 
@@ -71,7 +71,7 @@ def read_request(
     _read_inputs(message, descriptions, request, shared_memory)
     response_format = ResponseFormat()
     for output in message.outputs:
-        output_format = _output_format(output, shared_memory) if output.parameters else OutputFormat()
+        output_format = _output_format(output, shared_memory) if output.parameters else DEFAULT
         response_format.outputs[output.name] = output_format
     if response_format.outputs:
         request.requested_outputs = tuple(response_format.outputs)

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
 from tritonnb.endpoints.protocols import ResponseModel
-from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
+from tritonnb.endpoints.tensors import DEFAULT, ResponseFormat, classified, contents, fill_region
 
 #: Protobuf's wire type of fields with a length (strings, bytes, messages).
 LENGTH_DELIMITED = 2
@@ -21,7 +21,6 @@ _FIELDS = pb.ModelInferResponse.DESCRIPTOR.fields_by_name
 _RAW_OUTPUT_TAG, _ID_TAG = (
     bytes([_FIELDS[name].number << 3 | LENGTH_DELIMITED]) for name in ("raw_output_contents", "id")
 )
-_UNCHANGED = OutputFormat()
 
 
 def response_message(
@@ -49,7 +48,7 @@ def response_message(
     outputs: list[pb.ModelInferResponse.InferOutputTensor] = []
     raw: list[bytes] = []
     for tensor in response.outputs:
-        output_format = response_format.outputs.get(tensor.name, _UNCHANGED)
+        output_format = response_format.outputs.get(tensor.name, DEFAULT)
         if output_format.classification:
             tensor = classified(served, tensor, output_format.classification)
         output = pb.ModelInferResponse.InferOutputTensor(

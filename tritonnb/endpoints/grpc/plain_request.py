@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.datatypes import BY_NAME, DataType
 from tritonnb.core.messages import InferRequest
 from tritonnb.endpoints.grpc.infer_response import LENGTH_DELIMITED
-from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor
+from tritonnb.endpoints.tensors import DEFAULT, ResponseFormat, binary_tensor
 from tritonnb.model_config.schema import ModelSpec
 
 #: The largest part of a message before its raw contents, in bytes.
@@ -76,7 +76,7 @@ class PlainRequest:
             inputs[name] = binary_tensor(name, datatype, shape, self._message, offset, size)
         response_format = ResponseFormat()
         if self.outputs:
-            response_format.outputs = {name: OutputFormat() for name in self.outputs}
+            response_format.outputs = dict.fromkeys(self.outputs, DEFAULT)
             request.requested_outputs = tuple(self.outputs)
         return request, response_format
 

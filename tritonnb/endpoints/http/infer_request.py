@@ -8,7 +8,7 @@ of Triton's server.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
@@ -20,11 +20,12 @@ from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
 from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
-from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
+from tritonnb.endpoints.tensors import BINARY, DEFAULT, OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.engine.shared_memory import Part, SharedMemory
 from tritonnb.model_config.schema import ModelSpec
 
 T = TypeVar("T")
+_UNSET: Final = UNSET
 _MAX_INT64 = 2**63 - 1
 #: Where the contents of an input may be.
 _SOURCES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
@@ -105,34 +106,52 @@ def _decode_plain(raw: bytes) -> Any:
         header: Any = plain_header.decode(raw)
     except plain_header.NOT_PLAIN:
         return None
-    outputs: list[Any] = [] if header.outputs is UNSET else header.outputs
-    strings: int = (
-        1 + 2 * (header.id is not UNSET) + (header.outputs is not UNSET) + 5 * len(header.inputs) + 2 * len(outputs)
-    )
+    inputs, outputs, parameters = header.inputs, header.outputs, header.parameters
+    strings: int = 1 + 5 * len(inputs)
     has_doubles = False
-    for part in [header, *header.inputs, *outputs]:
-        if part.parameters is not UNSET:
-            types = list(map(type, part.parameters.values()))
-            strings += 1 + len(types) + types.count(str)
-            has_doubles = has_doubles or float in types
-    for tensor in header.inputs:
-        parameters: dict[str, Any] = {} if tensor.parameters is UNSET else tensor.parameters
-        sources: int = ("binary_data_size" in parameters) + ("shared_memory_region" in parameters)
-        if tensor.data is not UNSET:
+    if header.id is not _UNSET:
+        strings += 2
+    if parameters is not _UNSET:
+        strings += _strings_in(parameters)
+        has_doubles = float in map(type, parameters.values())
+    for tensor in inputs:
+        parameters, data = tensor.parameters, tensor.data
+        sources = 0
+        if parameters is not _UNSET:
+            strings += _strings_in(parameters)
+            sources += "binary_data_size" in parameters
+            sources += "shared_memory_region" in parameters
+        if data is not _UNSET:
             has_doubles = True
             sources += 1
-            strings += 1 + (len(tensor.data) if set(map(type, tensor.data)) == {str} else 0)
+            strings += 1 + (len(data) if set(map(type, data)) == {str} else 0)
         if sources != 1:
             return None
-    for output in outputs:
-        parameters = {} if output.parameters is UNSET else output.parameters
-        if "shared_memory_region" in parameters and ("classification" in parameters or "binary_data" in parameters):
-            return None
+    if outputs is not _UNSET:
+        strings += 1 + 2 * len(outputs)
+        for output in outputs:
+            parameters = output.parameters
+            if parameters is not _UNSET:
+                strings += _strings_in(parameters)
+                if (
+                    len(parameters) > 1
+                    and "shared_memory_region" in parameters
+                    and not parameters.keys().isdisjoint(("classification", "binary_data"))
+                ):
+                    return None
     # msgspec keeps the last of two members of one name and RapidJSON the first, so this count is what makes the typed
     # decoder safe.
     if 2 * strings != raw.count(b'"') or (has_doubles and not json_reader.is_ordinary(raw)):
         return None
     return header
+
+
+def _strings_in(parameters: dict[str, object]) -> int:
+    """Return the number of strings of the member `parameters`."""
+    strings = 1
+    for value in parameters.values():
+        strings += 2 if type(value) is str else 1
+    return strings
 
 
 # --- inputs -------------------------------------------------------------------------------
@@ -325,8 +344,7 @@ def _read_outputs(
         name: str = entry.name
         if name in response_format.outputs:
             raise InvalidArgumentError(f"{request.id_prefix}output '{name}' already exists in request")
-        output = _output_format(parameters, shared_memory) if parameters else OutputFormat()
-        response_format.outputs[name] = output
+        response_format.outputs[name] = _output_format(parameters, shared_memory) if parameters else DEFAULT
     if response_format.outputs:
         request.requested_outputs = tuple(response_format.outputs)
         # `binary_data_output` only covers outputs that are not listed, so a list of outputs turns it off.
@@ -344,6 +362,9 @@ def _checked_output(entry: object) -> PlainOutput:
 
 
 def _output_format(parameters: dict[str, object], shared_memory: SharedMemory) -> OutputFormat:
+    binary = parameters.get("binary_data")
+    if len(parameters) == 1 and type(binary) is bool:
+        return BINARY if binary else DEFAULT
     output = OutputFormat()
     if "classification" in parameters:
         output.classification = _set("classification", json_fields.unsigned, parameters)

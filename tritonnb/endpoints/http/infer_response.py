@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
+from typing import Final
 
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
 from tritonnb.endpoints.protocols import ResponseModel
-from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
+from tritonnb.endpoints.tensors import BINARY, DEFAULT, ResponseFormat, classified, contents, fill_region
 
-_BINARY = OutputFormat(binary=True)
-_JSON = OutputFormat()
+#: A character of a request ID that JSON escapes, or that is not ASCII.
+_SPECIAL: Final = re.compile(r"[^ !#-\[\]-~]").search
 
 
 def write_response(
@@ -36,7 +38,7 @@ def write_response(
     """
     if response_format.only_bytes and not response.parameters:
         return _only_bytes(served, request.id, response.outputs)
-    default = _BINARY if response_format.binary else _JSON
+    default = BINARY if response_format.binary else DEFAULT
     tail: list[bytes | memoryview] = []
     outputs: list[bytes] = []
     for tensor in response.outputs:
@@ -59,7 +61,11 @@ def write_response(
 
 
 def _beginning(request_id: str) -> bytes:
-    return b'{"id":%s,' % write_string(request_id.encode("utf-8", "surrogateescape")) if request_id else b"{"
+    if not request_id:
+        return b"{"
+    if _SPECIAL(request_id) is None:
+        return f'{{"id":"{request_id}",'.encode()
+    return b'{"id":%s,' % write_string(request_id.encode("utf-8", "surrogateescape"))
 
 
 def _only_bytes(served: ResponseModel, request_id: str, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 # msgspec checks the bounds while it decodes; a dimension beyond them is not plain, and the strict reader has the error.
 _Dim = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-_Parameter = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | str | bool
+_Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 # `gc=False`: these objects live for one request and refer to nothing that could refer back, so the collector need not
@@ -25,7 +25,7 @@ class PlainInput(Struct, forbid_unknown_fields=True, gc=False):
     name: str
     datatype: str
     shape: list[_Dim]
-    parameters: dict[str, _Parameter] | UnsetType = UNSET
+    parameters: dict[str, _Int64 | str | bool] | UnsetType = UNSET
     data: list[Any] | UnsetType = UNSET
 
 
@@ -33,7 +33,7 @@ class PlainOutput(Struct, forbid_unknown_fields=True, gc=False):
     """A requested output."""
 
     name: str
-    parameters: dict[str, _Parameter] | UnsetType = UNSET
+    parameters: dict[str, _Int64 | str | bool] | UnsetType = UNSET
 
 
 class PlainHeader(Struct, forbid_unknown_fields=True, gc=False):
@@ -41,7 +41,7 @@ class PlainHeader(Struct, forbid_unknown_fields=True, gc=False):
 
     inputs: list[PlainInput]
     id: str | UnsetType = UNSET
-    parameters: dict[str, _Parameter] | UnsetType = UNSET
+    parameters: dict[str, _Int64 | float | str | bool] | UnsetType = UNSET
     outputs: list[PlainOutput] | UnsetType = UNSET
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.core.shapes import element_count, shape_text
+from tritonnb.core.shapes import element_count, fits, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE = (
@@ -68,7 +68,8 @@ class RequestValidator:
                     f"'{self._spec.name}' expects '{spec.datatype.name}'",
                 )
             dims = shape[1:] if self._batching else shape
-            if dims != spec.dims and not _fits(dims, spec.dims):
+            # A -1 of the request is refused below, with its own text.
+            if dims != spec.dims and not fits(dims, spec.dims) and not _fits_either_way(dims, spec.dims):
                 self._refuse_shape(request, spec, shape)
             if isinstance(tensor, UndecodedTensor):
                 if -1 in dims or self._is_impossible(request, tensor):
@@ -263,5 +264,5 @@ def _hash_order(request: InferRequest) -> _Inputs:
 _Inputs = list[tuple[str, Tensor | UndecodedTensor]]
 
 
-def _fits(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+def _fits_either_way(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     return len(dims) == len(expected) and all(a == b or -1 in (a, b) for a, b in zip(dims, expected, strict=True))
