@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import shutil
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +18,7 @@ from hypothesis import settings
 from tests import signal_stack
 from tests.notebook.browser import browser, browser_context, lab, notebook
 from tests.nvidia_clients import nvidia_clients, pytest_collection_finish
+from tests.outcomes import Outcomes
 
 __all__ = ["browser", "browser_context", "lab", "notebook", "nvidia_clients", "pytest_collection_finish"]
 
@@ -50,6 +53,12 @@ settings.load_profile("tritonnb")
 
 #: A test that uses the fixture has the marker.
 MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "shared": "kernel", "wheel": "build"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write the outcomes of the tests if continuous integration asks for them (`tests.outcomes`)."""
+    if directory := os.environ.get("TEST_OUTCOMES"):
+        config.pluginmanager.register(Outcomes(Path(directory)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
+
+from tests.outcomes import never_run
 
 TESTS = Path(__file__).parents[1]
 
@@ -23,3 +26,13 @@ def test_file_contains_a_test(path: Path) -> None:
         if isinstance(target, ast.Name)
     }
     assert any(name.startswith("test_") for name in functions) or any(name.startswith("Test") for name in machines)
+
+
+def test_skips_that_no_run_makes_up_for_are_found(tmp_path: Path) -> None:
+    runs = [
+        (["a.py::one", "b.py::three[x]"], {"a.py::two": "Skipped: needs the package ray", "c.py": "Skipped: no ray"}),
+        (["a.py::two"], {"a.py::one": "Skipped: no", "b.py": "Skipped: no", "d.py::gpu": "Skipped: set TRITON_PREFIX"}),
+    ]
+    for number, run in enumerate(runs):
+        (tmp_path / f"{number}.json").write_text(json.dumps(run))
+    assert never_run(tmp_path.glob("*.json")) == {"c.py": "Skipped: no ray"}

@@ -214,7 +214,7 @@ def test_server_can_run_without_http() -> None:
     with Server(port=0, allow_http=False, grpc_port=0) as server:
         assert server.grpc_port
         assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
-        with pytest.raises(UnavailableError, match="expected a server with an HTTP endpoint"):
+        with pytest.raises(UnavailableError, match="expected an HTTP endpoint"):
             assert server.port
 
 
