@@ -1,4 +1,4 @@
-"""Everything for writing a backend: the contract, and the helpers that the built-in backends use, too.
+"""Everything for writing a backend: the contract, and the helpers that the built-in backends also use.
 
 A backend is a `Backend` that creates a `BackendModel` for each model version, which creates a `BackendModelInstance`
 for each instance. It is registered under the entry point group ``tritonnb.backends``;

@@ -1,6 +1,6 @@
 """Parsers for the values of tritonserver's flags; the text is the last argument.
 
-Formats and error messages are those of Triton's command line.
+Formats and error messages are the same as Triton's.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def metrics_setting(text: str) -> tuple[str, str]:
 
 
 def metrics_choices(settings: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], list[str]]:
-    """Return the options that settings of ``--metrics-config`` change, and the settings that Triton ignores, too.
+    """Return the options that settings of ``--metrics-config`` change, and the settings that Triton also ignores.
 
     Triton compares with ``true`` and ``false``, in lower case only, and each setting has one value with an effect.
     """

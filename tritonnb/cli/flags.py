@@ -1,6 +1,6 @@
-"""The flags of ``tritonnb serve``: those of ``tritonserver``, and those for Ray.
+"""The flags of ``tritonnb serve``: the flags of ``tritonserver``, and some for Ray.
 
-A command line for Triton works for this server, too: flags for features that it does not have (memory pools, thread
+A command line for Triton also works for this server: flags for features that it does not have (memory pools, thread
 counts, library directories) are checked and have no effect.
 """
 
@@ -139,7 +139,7 @@ class FlagParser(argparse.ArgumentParser):
             action = self._option_string_actions.get(argument)
             takes_value = action is not None and action.nargs is None
             joined.append(f"{argument}={remaining.pop(0)}" if takes_value and remaining else argument)
-        if self._subparsers is None:  # else the flags are those of the command
+        if self._subparsers is None:  # else the flags belong to the command
             self._refuse_unknown(joined)
         return super().parse_known_args(joined, namespace)
 

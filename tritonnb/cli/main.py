@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> FlagParser:
-    """Make the parser of the command line, which the documentation uses, too."""
+    """Make the parser of the command line, which the documentation also uses."""
     parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)

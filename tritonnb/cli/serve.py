@@ -98,7 +98,7 @@ def _relax_garbage_collector() -> None:
 
 
 def ray_keywords(options: argparse.Namespace, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of `scale`: its own, and those of `Server`, which it applies or refuses."""
+    """Return the keyword arguments of `scale`: its own, and the arguments of `Server`, which it applies or refuses."""
     return {
         **arguments,
         # `Server` publishes metrics on port 8002 by default, a deployment on the HTTP port.

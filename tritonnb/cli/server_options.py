@@ -168,7 +168,7 @@ def _batching_default(name: str) -> str:
 
 
 def _endpoint_options(options: argparse.Namespace, kind: type[Options], endpoint: str, restricted: str) -> Options:
-    """Return the options of an endpoint: most flags have the name of the option, after that of the endpoint."""
+    """Return the options of an endpoint: most flags have the name of the endpoint, then the name of the option."""
     names = [field.name for field in fields(kind) if field.name not in _WITHOUT_FLAG]
     chosen = {name: getattr(options, f"{endpoint}_{name}") for name in names}
     chosen["reuse_port"] = getattr(options, f"reuse_{endpoint}_port")

@@ -262,4 +262,4 @@ class Addressed(Protocol):
     """A model of a connection, or a connection with several models."""
 
     def address_of(self, name: str | None) -> ModelAddress:
-        """Return the address of a model, or without a name that of the only one."""
+        """Return the address of a model, or without a name the address of the only model."""

@@ -443,7 +443,7 @@ class RemoteModelHandle(ModelViews):
         inputs : mapping of str to array, optional
             Input tensors by name, with the batch dimension if ``max_batch_size`` is above 0.
         timeout : float, optional
-            Time limit in seconds; by default that of the connection.
+            Time limit in seconds; by default the connection's limit.
         **options
             More inputs by name, and the options of `ModelHandle.infer`.
 

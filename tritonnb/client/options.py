@@ -146,7 +146,7 @@ class ConnectionOptions:
 
 @contextmanager
 def grpc_errors(where: str, timeout_s: float) -> Iterator[None]:
-    """Turn the errors of gRPC calls to a server into those of this package.
+    """Turn the errors of gRPC calls to a server into errors of this package.
 
     Parameters
     ----------

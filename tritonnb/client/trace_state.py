@@ -95,7 +95,7 @@ def describe_model_tracing(name: str, own: Mapping[str, Any], shared: Mapping[st
     name : str
         Of the model.
     own, shared : mapping
-        The settings of the model, and those of the server.
+        The settings of the model, and the settings of the server.
 
     Examples
     --------

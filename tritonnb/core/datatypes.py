@@ -1,6 +1,6 @@
 """Triton's tensor datatypes: their names, NumPy dtypes, wire formats, and names in other libraries.
 
-Names are those of the KServe v2 protocol (``FP32``, ``BYTES``); the configuration writes them
+Names are from the KServe v2 protocol (``FP32``, ``BYTES``); the configuration writes them
 ``TYPE_FP32`` and ``TYPE_STRING`` (``inference.DataType`` in *model_config.proto*).
 BF16 has no NumPy dtype: its arrays hold the 16-bit patterns as ``uint16``.
 

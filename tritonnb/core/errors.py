@@ -51,7 +51,7 @@ class Problem:
     fix : Fix or None
         A change of the text that fixes it.
     hint : str
-        How to fix it, as the end of an error message; that of ``fix`` if there is one. May be empty.
+        How to fix it, as the end of an error message; the hint of ``fix`` if there is a fix. May be empty.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class TritonError(Exception):
         problems: Iterable[Problem] = (),
         model_error: BaseException | None = None,
     ) -> None:
-        if type(message) is not str:  # functions raise it, too, with anything; compiled modules read a str
+        if type(message) is not str:  # functions also raise it, with anything; compiled modules read a str
             message = printable(message)
         super().__init__(message)
         self.message = message

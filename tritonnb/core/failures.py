@@ -1,4 +1,4 @@
-"""Reports of failures and warnings: with the lines of user code, and without those of this package."""
+"""Reports of failures and warnings: with the lines of user code, and without the lines of this package."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The versions of this package, of the Triton release that it reproduces, and of other packages."""
 
-#: A version in development ends in `.dev0`; a released one is that of a tag (*RELEASING.md*).
+#: A version in development ends in `.dev0`; a released version has a tag of the same name (*RELEASING.md*).
 VERSION = "0.1.0.dev0"
 __version__ = VERSION
 

@@ -1,7 +1,7 @@
 """Diagnosing a configuration: what is wrong, where, and the suggested fix.
 
 Messages are Triton's. Parser errors have a position; for validation errors it is looked up among the fields in the
-text. A configuration is rejected with the first problem; an editor shows the others, too. Each problem is independent:
+text. A configuration is rejected with the first problem; an editor also shows the others. Each problem is independent:
 it does not disappear when another one is fixed. A configuration with syntax errors is not checked further.
 """
 

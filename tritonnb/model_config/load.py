@@ -23,7 +23,7 @@ from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import ConfigSyntaxError
 from tritonnb.model_config.validate import check_tensors, validate
 
-#: A configuration instead of that of a file: JSON, as in a load request, or a message.
+#: A configuration that replaces the file: JSON, as in a load request, or a message.
 Override: TypeAlias = str | pb.ModelConfig
 
 _METRIC_TAG = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)?")
@@ -112,7 +112,7 @@ def load_config(
     directory : pathlib.Path
         The model's directory.
     name : str
-        The model's name, that of its directory.
+        The model's name, which is its directory's name.
     override : str or inference.ModelConfig, optional
         Configuration that replaces the file; a string is JSON.
     custom_name : str, optional

@@ -181,7 +181,7 @@ def _shortage(
     expected = element_count(data.dims) * (4 if datatype is None else datatype.itemsize) if data.dims else 0
     if len(content) >= expected:
         return ""
-    # Triton's message lacks the space before "only", too.
+    # Triton's message also lacks the space before "only".
     return f"{setting} setting expects {expected} bytes, but the data provided from {file}only has {len(content)} bytes"
 
 

@@ -39,7 +39,7 @@ def message_to_dict(message: Message, *, unset: bool = False) -> JsonDict:
     ----------
     message : Message
     unset : bool, optional
-        Whether messages that are not set are present, too, with the defaults of their fields.
+        Whether messages that are not set are also present, with the defaults of their fields.
     """
     # Triton writes scalar members of a oneof after the other fields.
     fields = sorted(

@@ -2,7 +2,7 @@
 
 * ``accumulator`` (Python) stores its totals itself, by correlation ID;
 * ``accumulator_onnx`` uses implicit state, which the server initialises with zeros;
-* ``accumulator_torchscript`` uses implicit state, too, and resets it itself if the control input START is set.
+* ``accumulator_torchscript`` also uses implicit state, and resets it itself if the control input START is set.
 
 ``python -m tritonnb.model_zoo.accumulator model_repository`` writes the files of the last two.
 """

@@ -33,7 +33,7 @@ CURRENT = "current"
 
 SEED = 20
 STEPS = 450
-#: Documents are cut into pieces of this many characters; so many of them are a training step.
+#: The characters of the pieces that documents are cut into, and the pieces of a training step.
 WINDOW, BATCH = 128, 16
 LEARNING_RATE = 4e-3
 #: Seconds between calls of `Progress`.

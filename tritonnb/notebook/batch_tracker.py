@@ -153,7 +153,7 @@ class BatchTracker:
         return not (changed or self.counts != self._taken or self._waiting or self._running or self._running_omitted)
 
     def receive(self, packed: Packed) -> None:
-        """Follow a packed event of any model, at the latest in `catch_up`; those of others are ignored."""
+        """Follow a packed event of any model, at the latest in `catch_up`; events of other models are ignored."""
         if packed[MODEL] == self._model:
             self._received.append(packed)
             if len(self._received) == TOGETHER:
@@ -203,7 +203,7 @@ class BatchTracker:
         """Return the time until which everything is sent; add the budget of the next delivery."""
         omitted_ns = self._budget.refill()
         bounds = [changes.now_ns] if omitted_ns is None else [changes.now_ns, omitted_ns - 1]
-        if self._limited and len(changes.depths) > MOST_CHANGES + 1:  # the first one is that of the last delivery
+        if self._limited and len(changes.depths) > MOST_CHANGES + 1:  # the first change is from the last delivery
             bounds.append(changes.depths[MOST_CHANGES + 1][0] - 1)
         if self._limited and len(changes.refused) > MOST_PENDING:
             bounds.append(changes.refused[MOST_PENDING][0].time_ns - 1)

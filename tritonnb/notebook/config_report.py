@@ -87,7 +87,7 @@ def _shown(problem: Problem) -> Json:
 
 
 def text_of(running: Any, file_text: str | None, check: Check) -> str:
-    """Return the running configuration as text: that of the file, edited where the running configuration differs."""
+    """Return the running configuration as text: the file, edited where the running configuration differs."""
     if running is None:
         return file_text or ""
     diagnosis = None if file_text is None else diagnose(file_text, check)

@@ -108,7 +108,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._editor: ConfigEditor | None = None
         self._own: list[ConfigEditor | LiveBatchView | Traffic] = []
         self._view: LiveBatchView | None = None
-        self._busy_tiles: list[Json] = []  # those of the last seconds in which requests were answered
+        self._busy_tiles: list[Json] = []  # the tiles of the last seconds in which requests were answered
         self._picture = ""
         self._picture_after_s = 0.0
         self._live, self._configuration = widgets.VBox(), widgets.VBox()

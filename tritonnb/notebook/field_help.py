@@ -14,7 +14,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 
 #: Descriptions by message (without its package) and field.
 HELP = {
-    "ModelConfig.name": "The model's name, which is that of its directory. Optional.",
+    "ModelConfig.name": "The model's name, which is its directory's name. Optional.",
     "ModelConfig.platform": "Used instead of backend in older configurations; `ensemble` for an ensemble.",
     "ModelConfig.backend": "What executes the model: `onnxruntime`, `pytorch`, `python`, or a backend of your own.",
     "ModelConfig.version_policy": "Which of the numbered version directories are served. Default: the latest.",

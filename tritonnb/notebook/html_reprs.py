@@ -1,4 +1,4 @@
-"""Summaries of servers, models, statistics and connections as HTML, which GitHub and screen readers show, too."""
+"""Summaries of servers, models, statistics and connections as HTML, which GitHub and screen readers also show."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 A view draws single batches only where they are wide enough to be seen. Elsewhere it draws columns, and a column shows
 what these counters hold for its interval: busy time, number of batches, rows and largest batch of each instance, and
-the deepest queue. Sums and maxima of short intervals give those of long ones, so nothing is sampled. The numbers
-of a dashboard are counted in `tritonnb.notebook.activity`. `QueueDepth` counts the depth of a queue.
+the deepest queue. Sums and maxima of short intervals give the sums and maxima of long intervals, so nothing is
+sampled. The numbers of a dashboard are counted in `tritonnb.notebook.activity`. `QueueDepth` counts the depth of a
+queue.
 """
 
 from __future__ import annotations

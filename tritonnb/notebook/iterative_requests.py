@@ -22,7 +22,7 @@ class IterativeRequests:
         self._steps: dict[int, int] = {}
 
     def arrived(self, packed: Packed) -> Packed:
-        """Return the arrival of a request as that of its first step."""
+        """Return the arrival of a request as the arrival of its first step."""
         serial = packed[SERIAL]
         step = list(packed)
         step[SEQUENCE] = packed[SEQUENCE] or f"#{serial}"  # the scheduler chooses an ID when it accepts the request
@@ -43,7 +43,7 @@ class IterativeRequests:
         return sum(1 for serial in serials if serial is not None and self._steps.get(serial, 0) > 0)
 
     def steps(self, sent: Packed, members: Iterable[int | None], arrivals: list[Packed | None]) -> list[Packed | None]:
-        """Return the arrivals of a batch's steps; ``arrivals`` has those of requests that run for the first time."""
+        """Return the arrivals of a batch's steps; ``arrivals`` has the requests that run for the first time."""
         return [self._step(sent[TIME], serial, arrived) for serial, arrived in zip(members, arrivals, strict=True)]
 
     def _step(self, sent_ns: int, serial: int | None, arrived: Packed | None) -> Packed | None:

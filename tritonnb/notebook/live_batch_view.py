@@ -140,7 +140,7 @@ class LiveBatchView(BatchView):
             self.notice = f"Not sent: {error.message}"
 
     def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
-        """Draw batches of a simulation behind those of the model; an empty text removes them.
+        """Draw batches of a simulation behind the model's batches; an empty text removes them.
 
         Parameters
         ----------

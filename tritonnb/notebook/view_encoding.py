@@ -44,7 +44,7 @@ TIME_FIELDS = (
     "assigned", "released", "first", "last",
 )  # fmt: skip
 
-#: The flags of a member of an iterative sequence are at least so many times the number of its step, counted from 1.
+#: The flags of a member of an iterative sequence are at least this value times the number of its step, counted from 1.
 STEP = 256
 
 #: The values of a batch, a request, a refusal or an occupied slot, in the order of its fields.

@@ -330,7 +330,7 @@ class QueueRows:
             if left_ns is None:
                 self._row_of[serial] = row
             else:
-                # A request that did not wait has its row for itself, too: else its mark would be another's.
+                # A request that did not wait also has a row for itself: else its mark would be that of another.
                 self._lanes.free_lane(row, max(left_ns, arrived_ns + 1))
         return rows
 

@@ -37,7 +37,7 @@ class Arrival:
         When the client cancels the request, in microseconds since the start.
     steps : int, optional
         How often the model executes the request: the tokens of a generation with iterative sequences. A model without
-        them runs all steps in one execution, which takes as long as those of the request with the most.
+        them runs all steps in one execution, which takes as long as the request with the most steps.
 
     Attributes
     ----------

@@ -148,7 +148,7 @@ def last_executions(requests: Iterable[RequestRecord]) -> list[RequestRecord]:
 
 
 def latencies_ms(requests: Iterable[RequestRecord]) -> list[float]:
-    """Return the latencies of the requests in ms, ascending; that of a generation ends with its last step."""
+    """Return the latencies of the requests in ms, ascending; the latency of a generation ends with its last step."""
     return sorted(request.latency_ns / 1e6 for request in last_executions(requests))
 
 

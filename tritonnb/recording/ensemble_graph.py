@@ -22,7 +22,7 @@ class GraphNode:
     step : int
         The number of the step, from 0; -1 for the request and the response.
     layer : int
-        One more than that of any node whose tensors it reads; the request is in layer 0.
+        One more than the layer of any node whose tensors it reads; the request is in layer 0.
     place : int
         The number of the node in its layer, from 0.
     """

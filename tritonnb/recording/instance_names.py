@@ -30,7 +30,7 @@ def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
     """Return the names of the instances that a configuration determines.
 
     Empty for instances on GPUs, whose number depends on the machine, and for several instance groups, whose names in a
-    simulation differ from those of the server.
+    simulation differ from the server's instances.
     """
     groups = config.instance_group
     if len(groups) != 1 or groups[0].gpus:

@@ -28,7 +28,7 @@ _UNKNOWN_SEQUENCE = "must specify the START flag on the first request of the seq
 _PLACEMENTS = 5
 #: Sequences that an ingress remembers; more are looked up again.
 _REMEMBERED = 100_000
-#: A response: that of an HTTP request, or an `RpcReply`.
+#: The response to an HTTP request, or an `RpcReply`.
 R = TypeVar("R")
 #: Calls a method of the `Coordinator` by name.
 Ask = Callable[..., Awaitable[Any]]

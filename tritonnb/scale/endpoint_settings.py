@@ -1,4 +1,4 @@
-"""The options of servers behind Ray Serve: those of the endpoints, which the ingress and the replicas apply.
+"""The options of servers behind Ray Serve: the options of the endpoints, which the ingress and the replicas apply.
 
 Ray's proxies listen in place of the endpoints, so some options cannot be applied. `APPLIED` names those that are; every
 other option is refused unless it has its default, so that none is ignored. The gRPC proxies listen on every interface,
@@ -26,7 +26,7 @@ from tritonnb.engine.options import EngineOptions
 LISTEN_OPTIONS = {option.name for option in fields(ListenOptions)}
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
-#: The options that are applied: fields of the groups of `ListenOptions`, which are fields of `EndpointSettings`, too.
+#: The options that are applied: fields of the groups of `ListenOptions`, which are also fields of `EndpointSettings`.
 APPLIED = frozenset(
     {
         "http.max_input_size",
@@ -205,7 +205,7 @@ class EndpointSettings:
 
 
 def _options(listen: ListenOptions) -> Iterator[tuple[str, Any, Any]]:
-    """Yield every option with its value and its default; those of a group as ``group.name``."""
+    """Yield every option with its value and its default; the options of a group as ``group.name``."""
     defaults = ListenOptions()
     for option in fields(listen):
         value, default = getattr(listen, option.name), getattr(defaults, option.name)

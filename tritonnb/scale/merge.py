@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonnb.core.json_types import Json
 
-#: Members of a statistics entry that are not totals, with how those of several replicas are combined.
+#: Members of a statistics entry that are not totals, with how the values of several replicas are combined.
 _LATEST = ("last_inference",)
 _LISTS = {"batch_stats": ("batch_size",), "memory_usage": ("type", "id")}
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (.+)")

@@ -140,7 +140,7 @@ class BackgroundServer(OfThisProcess):
 
     @property
     def openai_port(self) -> int | None:
-        """The port of OpenAI's API; that of HTTP unless it has its own, None if it is not served."""
+        """The port of OpenAI's API; the HTTP port unless it has its own port, None if it is not served."""
         if self.endpoints.openai is not None:
             return self.endpoints.openai.port
         http = self.endpoints.http
@@ -312,7 +312,7 @@ async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
 
 
 async def _wait_for_executions(stream: EventStream, events: Sequence[Packed]) -> None:
-    """Wait until the batches that were sent so far are executed; ``events`` are those of the stream."""
+    """Wait until the batches that were sent so far are executed; ``events`` are the stream's events."""
     executing = _batches_of(BatchSent, events) - _batches_of(BatchExecuted, events)
     executed = asyncio.Event()
 

@@ -56,7 +56,7 @@ class EngineKeywords(TypedDict, total=False):
 
 
 class ServerKeywords(EngineKeywords, total=False):
-    """The keywords of `Server` except ``port``: fields of `ListenOptions`, and those of the engine."""
+    """The keywords of `Server` except ``port``: fields of `ListenOptions`, and the engine's keywords."""
 
     host: str
     allow_http: bool
@@ -73,7 +73,7 @@ class ServerKeywords(EngineKeywords, total=False):
 
 
 class KeywordsWithPort(ServerKeywords, total=False):
-    """All keywords of `Server` and of `serve`. The port is usually given apart from those of a `ServerKeywords`."""
+    """All keywords of `Server` and of `serve`. The port is usually given apart from a `ServerKeywords`."""
 
     port: int | None
 

@@ -78,7 +78,7 @@ class Server(NamedModels, BackgroundServer):
     auto_complete_config : bool, optional
     model_config_name : str, optional
     backend_config : mapping of str to mapping of str to str, optional
-        Settings by backend; those of ``""`` apply to all backends.
+        Settings by backend; the settings of ``""`` apply to all backends.
     strict_readiness : bool, optional
     isolate : bool or sequence of str, optional
         Run the instances of these models, or of all models of the repositories, in their own processes. Those of

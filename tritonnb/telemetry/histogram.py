@@ -14,7 +14,7 @@ class Histogram:
     Parameters
     ----------
     bounds : sequence of float
-        Ascending. Larger values are counted, too: there is always an infinite bound.
+        Ascending. Larger values are also counted: there is always an infinite bound.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:

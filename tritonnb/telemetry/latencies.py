@@ -24,7 +24,7 @@ WINDOW_SIZE = 10_000
 
 #: The upper bounds of Triton's histogram of first responses, in milliseconds.
 FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
-#: The upper bounds of the histograms of durations, in microseconds; those of triton-inference-server/core#474.
+#: The upper bounds of the histograms of durations, in microseconds, from triton-inference-server/core#474.
 DURATION_BUCKETS_US: Mapping[str, tuple[float, ...]] = {
     "request": (1000.0, 5000.0, 25_000.0, 50_000.0, 100_000.0),
     "queue": (100.0, 1000.0, 5000.0, 10_000.0, 50_000.0),
@@ -83,7 +83,7 @@ class ModelLatencies:
     Attributes
     ----------
     summaries : dict of str to Summary
-        In microseconds: those of `DURATION_BUCKETS_US`, ``cache_hit`` and ``cache_miss``.
+        In microseconds, for the names in `DURATION_BUCKETS_US`, ``cache_hit`` and ``cache_miss``.
     histograms : dict of str to Histogram
         In microseconds, with the keys of `DURATION_BUCKETS_US`.
     first_response : Histogram

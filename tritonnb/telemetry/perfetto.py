@@ -1,6 +1,6 @@
 """Trace files as timelines for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
 
-Trace files that Triton wrote can be converted, too. A model is a process of the timeline, and a lane is one of its
+Trace files that Triton wrote can also be converted. A model is a process of the timeline, and a lane is one of its
 threads: requests that overlap in time are in different lanes. Each request contains the slices of its stages.
 
 The format is the JSON trace event format: https://perfetto.dev/docs/getting-started/other-formats.

@@ -5,7 +5,7 @@ the tracer is attached only while a request is traced. A trace file is a JSON li
 the id of their trace: its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its
 tensors. In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
 
-Implements the trace extension; the format is that of Triton's mode ``triton``.
+Implements the trace extension; the format is the one of Triton's mode ``triton``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Trace:
     setting : TraceSetting
         The setting that sampled it.
     serials : set of int
-        Numbers of the request and of those of its child traces in the event stream.
+        Numbers of the request and of the child traces' requests in the event stream.
     root : Trace
         The trace of the client's request.
     context : opentelemetry.context.Context or None
@@ -280,7 +280,7 @@ class TraceFiles:
 
     def __init__(self) -> None:
         self._files: dict[str, _TraceFile] = {}
-        # Clients see the path as it was given, as on Triton; it is that of the start.
+        # Clients see the path as it was given, as on Triton; it is the path at the start.
         self._directory = working_directory()
         self._writes: SimpleQueue[tuple[str, str, bool] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None  # only once there is something to write
@@ -355,7 +355,7 @@ def _valid_utf8(text: str) -> str:
 
 
 def _data(tensor: Tensor) -> str:
-    """Return the elements as Triton prints them; it omits those of FP16 and BF16."""
+    """Return the elements as Triton prints them; it omits elements of FP16 and BF16."""
     form = tensor.datatype.json
     if not form:
         return ""

@@ -166,7 +166,7 @@ class Fields:
     ----------
     body : bytes
     fields : RequestFields
-        Those of the route.
+        The fields of the route.
 
     Raises
     ------

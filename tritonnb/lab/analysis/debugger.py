@@ -282,7 +282,7 @@ max_batch_size 4; instance 0 just became free
 
     @property
     def simulated(self) -> bool:
-        """True if the events are those of a simulation."""
+        """True if the events come from a simulation."""
         return self._rec.simulated
 
     @property

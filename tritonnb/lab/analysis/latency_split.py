@@ -151,7 +151,7 @@ class LatencySplitter:
     def split(self, request: RequestRecord) -> list[Interval]:
         """Return the intervals of a request, adjacent and in order; their durations sum to its latency.
 
-        Those of a step of a generation are those of all steps up to it.
+        The parts of a step of a generation are the sums over all steps up to it.
         """
         steps = self._steps.get(request.serial)
         parts: list[Interval] = []
@@ -248,7 +248,7 @@ class LatencySplitter:
         return RATE_LIMITER if self._limited else OVERHEAD
 
     def _passed_over(self, request: RequestRecord, lane: _Lane, index: int, place: int) -> str:
-        """Explain why a waiting request was not in a batch; ``place`` is that of the batch that ran it."""
+        """Explain why a waiting request was not in a batch; ``place`` is the place of the batch that ran it."""
         batch = lane.batches[index]
         if self._direct:
             return self._slot_cause(request, batch, lane.batches[place])
@@ -335,7 +335,7 @@ class _Lane:
         self.place = {batch.batch: place for place, batch in enumerate(batches)}
         ends = [executed[batch.batch].time_ns if batch.batch in executed else None for batch in batches]
         self.busy = BusyTime(self._times, ends, instances)
-        #: The time of the responses of each batch, if those of all earlier batches are sent before.
+        #: The time of the responses of each batch, if the responses of all earlier batches are sent before.
         self.responded_ns = list(accumulate([end or 0 for end in ends], max))
 
     def first_after(self, time_ns: int) -> int:

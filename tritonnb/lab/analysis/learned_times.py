@@ -28,13 +28,13 @@ LEAST_BATCHES = 5
 PIECES = 20
 #: Begin and excess time of a stall, in ns.
 Stall = tuple[int, int]
-#: An execution that was not recorded varies like one of so many recorded before and after its time.
+#: An execution that was not recorded varies like one of this many recorded executions before and after its time.
 _NEIGHBOURS = 32
-#: A pause in the recording is as long as so many times between executions, on average.
+#: A pause in the recording is at least this many times as long as the average time between executions.
 _PAUSE = 10
 #: Executions that begin beside another one share at least that much more of their time.
 _LEAST_SHARED = 0.1
-#: A cost that is proportional to the time must fit so many times as well as one that falls with it.
+#: A cost that is proportional to the time must fit better by this factor than a cost that falls with it.
 _CLEARLY = 1.1
 #: Instances whose typical times differ by more than this factor have different speeds.
 _NOTABLE_SPEED_RATIO = 1.1
@@ -67,7 +67,7 @@ class LearnedTimes(VaryingService):
     are_of_single: bool = False
 
     def for_instances(self, count: int) -> LearnedTimes:
-        """Return the times for a server with so many instances.
+        """Return the times for a server with a number of instances.
 
         An execution may begin alone and be slowed down by one that begins later. The only instance never is.
         """
@@ -118,7 +118,7 @@ class LearnedTimes(VaryingService):
         return lambda rows: cost_ns(rows, power)
 
     def _relative(self, rows: int, size: int) -> float:
-        """Return how many times as long as those of another size the executions of a size take."""
+        """Return the ratio of the execution times of two sizes."""
         return max(1.0, self.function(rows)) / max(1.0, self.function(size))
 
     def _not_idle_ns(self, one: RecordedExecution) -> float:
@@ -185,7 +185,7 @@ class LearnedTimes(VaryingService):
         return self._fit[1]
 
     def expected_ns(self, rows: int, busy: int) -> float:
-        """Return the typical time with so many busy instances; a number that was not recorded is as the nearest."""
+        """Return the typical time with a number of busy instances, or with the nearest number that was recorded."""
         slow = self.slow_down
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
@@ -279,7 +279,7 @@ class LearnedTimes(VaryingService):
             yield replace(other[0], begin_ns=one.begin_ns), other[1]
 
     def idle_cost_ns(self, idle_ns: float, server_idle_ns: float) -> float:
-        """Return by how many ns executions are longer than after 1 ms if instance and server were idle for so long.
+        """Return by how many ns executions are longer than after 1 ms if instance and server were idle for a time.
 
         Caches may be cold then, and clocks low: that costs larger batches as much.
         """
@@ -290,7 +290,7 @@ class LearnedTimes(VaryingService):
     def _idle_effect(self) -> tuple[float, float, float]:
         """The typical time in ns of undisturbed executions, and how it grows with idle times of instance and server.
 
-        The growth is that of its logarithm with their logarithms.
+        The growth is the slope of its logarithm over their logarithms.
         """
         alone = [(one, factor) for one, factor in self._regular if not one.shared and factor > 0]
         if not alone:

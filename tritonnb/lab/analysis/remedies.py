@@ -37,7 +37,7 @@ _MORE_INSTANCES = (1, 2, 3, 4, 8)
 class Remedy:
     """A change of the configuration that reduces one part of a request's latency.
 
-    All numbers are those of simulations with the recorded arrivals.
+    All numbers come from simulations with the recorded arrivals.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def _more_instances(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
 
 
 def _larger_batches(config: pb.ModelConfig, before: Blame) -> Iterator[Edits]:
-    """Yield a batch with room for the request, too; then larger ones."""
+    """Yield a batch size with room for this request as well; then larger sizes."""
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
         yield {"dynamic_batching": {}}
     elif config.HasField("dynamic_batching"):

@@ -38,7 +38,7 @@ def rule_table(verdict: Reason | None) -> list[RuleRow]:
     Parameters
     ----------
     verdict : Reason or None
-        That of `Scheduler.verdict`; without one there are no rows.
+        The verdict of `Scheduler.verdict`; without a verdict there are no rows.
 
     Examples
     --------

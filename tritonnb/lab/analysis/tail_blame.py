@@ -1,7 +1,7 @@
 """The tail: causes of the latencies of slow requests added up, what they share, and what helps most of them.
 
 One request says what happened to it; the p99 is many requests. They often wait for the same few batches, and the causes
-that matter for a tail are those of its sum.
+that matter for a tail are the causes of its sum.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TailBlame:
 
     @cached_property
     def shared(self) -> list[Shared]:
-        """The batches and stalls that delay at least two of the requests, those of the most requests first."""
+        """The batches and stalls that delay at least two of the requests; first those that delay the most requests."""
         stalls = {number: stall for stall in _stalls(self.recording.outliers) for number in stall}
         factors = {outlier.batch.number: outlier for outlier in self.recording.outliers}
         users: dict[tuple[int, ...], set[int]] = defaultdict(set)

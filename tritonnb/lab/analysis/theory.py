@@ -1,6 +1,6 @@
 """Predictions of queueing theory for a recording, compared with its measurements.
 
-Little's law holds for every queue. The M/D/1 queue is the same workload without batching. The bound is that of Inoue
+Little's law holds for every queue. The M/D/1 queue is the same workload without batching. The bound is the one by Inoue
 (arXiv:1912.06322) for Poisson arrivals and batches of unlimited size, whose time grows linearly with their rows.
 """
 

@@ -273,7 +273,7 @@ def _not_stalled(rows: int, times: list[float], points: Sequence[_Point]) -> lis
     # Far from the recorded sizes, the time may have grown in proportion to the rows.
     limit = STALL_FACTOR * suggested_ns**support * in_proportion_ns ** (1 - support)
     regular = times[: bisect_left(times, limit)]
-    # Several executions of which none is as fast as the neighbours suggest: this size takes so long.
+    # Several executions of which none is as fast as the neighbours suggest: this size is slow.
     return regular if regular or len(times) < NEIGHBOUR_COUNT else times
 
 

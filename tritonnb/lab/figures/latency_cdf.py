@@ -1,4 +1,4 @@
-"""The cumulative distribution of latencies: the share of requests that took at most so long."""
+"""The cumulative distribution of latencies: the share of requests that were at least this fast."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tritonnb.lab.load.result import COMPLETED, ERROR, INTENDED, SENT, LoadResul
 
 #: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000
-#: If the load generator lagged by more than this share of the latency, the latency since sending is drawn, too.
+#: If the load generator lagged by more than this share of the latency, the latency since sending is also drawn.
 _LATE = 0.05
 
 

@@ -1,7 +1,7 @@
 """The colours of all figures and widgets by their meaning, on white and on dark backgrounds.
 
 A colour has one meaning wherever it appears: in matplotlib figures, on the canvas of the batch view, in its legend and
-in style sheets, which are all generated from this module. Constants are the colours on white; `DARK` has those of dark
+in style sheets, which are all generated from this module. Constants are the colours on white; `DARK` has them for dark
 backgrounds. Each has a contrast of at least 3:1 with its background, and those that appear together are distinguishable
 with protanopia, deuteranopia and tritanopia. Colours are always used together with labels or shapes.
 """
@@ -16,7 +16,7 @@ QUEUE, INPUT, COMPUTE, OUTPUT = "#2A1C84", "#31939E", "#0072B2", "#DB6D01"
 PARTS: Mapping[str, str] = {"compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
 #: Refused and failed requests; the selected object and the cursor; null requests; limits of the configuration.
 REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
-#: Priority levels, in the order of lightness: `priority` spreads those of a model over them.
+#: Priority levels, in the order of lightness: `priority` spreads the levels of a model over them.
 PRIORITIES = ("#0F0F0F", "#3C2D2D", "#5A3C2D", "#875A4B", "#A57869")
 #: Distinguish requests, sequences and other items of a series; their order has no meaning.
 SERIES = ("#5372BE", "#5D2B3C", "#D95E35", "#42908E", "#3A3BA3", "#6D220A", "#AB7866")
@@ -46,7 +46,7 @@ def series(number: int) -> str:
 
 
 def priority(level: int, levels: int) -> str:
-    """Return the colour of a priority level, from 1, of a model with so many: few levels differ more in lightness.
+    """Return the colour of a priority level, from 1, of a model with ``levels``: few levels differ more in lightness.
 
     Levels beyond the number of colours have the last one.
     """

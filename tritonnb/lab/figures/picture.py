@@ -70,7 +70,7 @@ class Picture(Figure):
     """
 
     def __init__(self, *args: Any, alt: str = "", **kwargs: Any) -> None:
-        """Create a figure; the arguments apart from `alt` are those of `matplotlib.figure.Figure`."""
+        """Create a figure; the arguments apart from `alt` are the arguments of `matplotlib.figure.Figure`."""
         super().__init__(*args, **kwargs)
         self.alt = alt
 
@@ -153,7 +153,7 @@ def _svg_parameters() -> Iterator[None]:
 
 @contextmanager
 def on_dark(figure: Figure) -> Iterator[None]:
-    """Change the colours of a figure's artists to those of dark backgrounds until the block ends."""
+    """Change the colours of a figure's artists to colours for dark backgrounds until the block ends."""
     with ExitStack() as restore:
         for artist in figure.findobj():
             _recolour(artist, restore)

@@ -168,7 +168,7 @@ class Plot:
     def latency_cdf(
         self, ax: Axes | None = None, *, log: bool = True, start_ms: float | None = None, end_ms: float | None = None
     ) -> Figure:
-        """Draw the cumulative distribution of the latency: the share of requests that took at most so long.
+        """Draw the cumulative distribution of the latency: the share of requests that were at least this fast.
 
         Percentiles are labelled only if enough requests ran: p99 from 1,000 on. ``log`` selects a logarithmic axis.
 

@@ -21,7 +21,7 @@ from tritonnb.recording.waits import queue_depth, visible_waits
 from tritonnb.scheduling.reasons import pluralize
 
 _BINS = 60
-#: As many changes of the depth are drawn one by one; of more, about so many columns are drawn.
+#: Changes of the depth up to this number are drawn one by one; more are drawn as about this many columns.
 _MOST_CHANGES, _COLUMNS = 500, 200
 
 

@@ -73,7 +73,7 @@ def describe(rec: Recording) -> str:
 
 
 def _lanes(rec: Recording) -> dict[str, float]:
-    """Return the vertical position of each instance, in the order of first executions, which is that of the steps."""
+    """Return the vertical position of each instance, ordered by first executions, which is the order of the steps."""
     instances = dict.fromkeys(batch.instance for batch in sorted(rec.batches, key=lambda batch: batch.exec_start_ns))
     return {instance: -float(number) for number, instance in enumerate(instances)}
 

@@ -1,6 +1,6 @@
 """The figures of a sweep: a bar for each configuration, the Pareto plot of rate and p99 latency, and load curves.
 
-The front of the Pareto plot has the configurations that no other one beats in both. The curves are those of latency
+The front of the Pareto plot has the configurations that no other one beats in both. The curves show latency
 against throughput, with theory: latency rises steeply as the load approaches the capacity.
 """
 
@@ -230,7 +230,7 @@ def plot_throughput_latency(runs: Runs, ax: Axes | None = None) -> Figure:
     -------
     matplotlib.figure.Figure
         The vertical lines are the capacities: the throughput with all instances at their most efficient batch size.
-        The predictions are those of `theory`: an M/D/1 queue, which does not batch, and Inoue's bound where it holds.
+        The predictions are made by `theory`: an M/D/1 queue, which does not batch, and Inoue's bound where it holds.
 
     Raises
     ------

@@ -29,7 +29,7 @@ from tritonnb.model_config.schema import ModelSpec, TensorSpec
 Tensors = dict[str, np.ndarray]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]
 Shapes = Mapping[str, Sequence[int]]
-#: Returns the next example with so many rows; None keeps the rows of the example.
+#: Returns the next example with the given number of rows; None keeps the rows of the example.
 NextExample = Callable[[int | None], Tensors]
 
 #: Number of different random examples, and the limit of their total size in bytes.

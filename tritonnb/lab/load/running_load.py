@@ -131,7 +131,7 @@ class Load(OfThisProcess):
         Parameters
         ----------
         count : int
-            At most so many.
+            The largest number of responses.
         """
         return self._table(max(0, len(self._responses) // COLUMNS - count))
 

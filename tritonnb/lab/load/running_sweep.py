@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: One of so many configurations of a live sweep is measured, and at least so many; the others are predicted.
+#: A live sweep measures every eighth configuration, and at least two; it predicts the others.
 _MEASURED, _LEAST = 8, 2
 RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
 #: Edits, and the configuration with them.

@@ -27,7 +27,7 @@ class Option:
     replicas : int
         Servers, with the spare ones.
     prediction : Prediction
-        With all replicas; the throughput is that of all.
+        With all replicas; the throughput is the sum of their throughputs.
     constrained : dict of str to Range
         The quantities of the constraint in ms, such as ``p90``.
     """

@@ -132,7 +132,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """The figures of one run, simulated or recorded: those of `Prediction`.
+    """The figures of one run, simulated or recorded: the figures of `Prediction`.
 
     Attributes
     ----------

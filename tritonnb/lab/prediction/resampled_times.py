@@ -13,15 +13,15 @@ from tritonnb.lab.analysis.learned_times import PIECES, LearnedTimes, Stall
 from tritonnb.lab.analysis.typical_times import TypicalTimes
 from tritonnb.lab.simulation.service import Draw, VaryingService
 
-#: A run has at most so many pieces. Those of a run that is much longer than its recording repeat it.
+#: The largest number of pieces of a run. The pieces of a run that is much longer than its recording repeat it.
 _MOST_PIECES = 1000
-#: A piece of the recording at a rate that differs by this factor from that of a run is drawn half as often.
+#: A piece of the recording at a rate that differs by this factor from the run's rate is drawn half as often.
 _ALIKE = 1.5
 
 
 @dataclass(frozen=True)
 class Resampled(VaryingService):
-    """The execution times of a recording for other arrivals: those of each machine consist of pieces of it at random.
+    """The execution times of a recording for other arrivals: each machine repeats pieces of it at random.
 
     Attributes
     ----------

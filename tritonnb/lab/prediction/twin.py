@@ -110,8 +110,8 @@ class Twin:
     def range_ms(self, rows: int) -> Range:
         """Return the typical time of a batch size in ms, and its range.
 
-        The range of a size that ran often contains 90 % of its executions. That of a rare size, or of one that was not
-        recorded, is wider: its typical time may be another one.
+        The range of a size that ran often contains 90 % of its executions. The range of a rare size, or of a size that
+        was not recorded, is wider: its typical time may differ.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Twin:
         """Standard deviation of the logarithm of measured to simulated figures, beyond the scatter of the simulations.
 
         Latencies contain the time before executions begin, which may be another one in another configuration. The
-        throughput is that of the arrivals.
+        throughput is the rate of the arrivals.
         """
         misfits = {name: misfit_of(self.validation, name) for name in FIGURES if name != "throughput"}
         of_dispatch = self.times.dispatch_share
@@ -281,7 +281,7 @@ class Twin:
         }
 
     def misfit_for(self, quantity: str) -> float:
-        """Return the misfit of a quantity of latencies: that of the nearest figure.
+        """Return the misfit of a quantity of latencies: the misfit of the nearest figure.
 
         Parameters
         ----------

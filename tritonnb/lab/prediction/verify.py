@@ -60,13 +60,13 @@ class Verification:
     trial : Trial
         The load: its latencies at the client, failed requests, and the recording.
     recording : Recording or None
-        That of the server, with the measured latencies, as in the twin's. Without one, they are the client's and
-        contain the way to the server.
+        The server's recording, with the measured latencies, as in the twin's. Without a recording, they are the
+        client's and contain the way to the server.
     arrived : Prediction or None
-        That for the requests as they reached the server, which may be later than planned on a busy machine. None
-        without a recording of the server.
+        The prediction for the requests as they reached the server, which may be later than planned on a busy
+        machine. None without a recording of the server.
     relative_duration : float or None
-        The median time of an execution relative to that of the twin for its rows and busy instances: 1.1 if the machine
+        The median time of an execution relative to the twin's time for its rows and busy instances: 1.1 if the machine
         was 10 % slower than in the twin's recording. None without a recording of the server.
 
     Examples
@@ -249,7 +249,7 @@ def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) ->
     try:
         trial = run()
     finally:
-        with suppress(TritonError):  # only that of reading the traces
+        with suppress(TritonError):  # only the error of reading the traces
             tracing.close()
     recording = trial.recording or traced
     return trial, recording if recording is not None and recording.requests else None

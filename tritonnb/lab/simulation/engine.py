@@ -118,7 +118,7 @@ class Columns:
 
 
 def _columns(numbers: bytearray) -> list[list[int]]:
-    """Return the four columns as lists, whose items compiled code reads faster than those of arrays."""
+    """Return the four columns as lists, whose items compiled code reads faster than the items of arrays."""
     flat = memoryview(numbers).cast("q")
     return [flat[column::4].tolist() for column in range(4)]
 
@@ -297,9 +297,9 @@ class Simulation:
             for batch, queued_ns in zip(replica.time.batches, replica.queued_ns, strict=True)
         ]
         if len(self._replicas) > 1:
-            batches.sort(key=lambda entry: entry[0].start_ns)  # stable, so those of one replica keep their order
+            batches.sort(key=lambda entry: entry[0].start_ns)  # stable, so the batches of one replica keep their order
         sent: list[Event] = []
-        # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
+        # Sorting is stable, so events at the same time keep this order, which is the order of `VirtualTime`.
         events: list[Event] = [response for replica in self._replicas for response in replica.responses]
         for number, (batch, queued_ns, replica) in enumerate(batches, 1):
             decision, start, end = batch.decision, batch.start_ns, batch.end_ns

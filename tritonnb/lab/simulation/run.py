@@ -94,7 +94,7 @@ def instance_count(config: pb.ModelConfig) -> int:
 def capacity(config: pb.ModelConfig, service: Service, request_rows: int = 1) -> float:
     """Return the maximum rows per second: of all instances, at their most efficient batch size.
 
-    Without a batcher, a batch is one request with so many rows.
+    Without a batcher, a batch is one request with all its rows.
 
     Examples
     --------

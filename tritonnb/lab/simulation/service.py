@@ -201,8 +201,8 @@ def mean_compute_ms(batch: Statistics) -> float:
     return sum(int(part.get("ns", 0)) / max(int(part.get("count", 0)), 1) for part in parts) / 1e6
 
 
-#: The time in ns of an execution of so many rows that begins at a virtual time in ns, when so many instances are busy,
-#: after its own was idle for so many ns, and all for so many.
+#: Returns the time in ns of an execution: its rows, its begin in virtual time (ns), the number of busy instances,
+#: how long its own instance was idle (ns), and how long all instances were idle (ns).
 Draw = Callable[[int, int, int, int, int], float]
 
 

@@ -56,7 +56,7 @@ def simulate(
 ) -> Recording | SimulatedLatencies | dict[str, float]:
     """Run a workload against a configuration in virtual time.
 
-    The schedulers are those of the server; only the clock and the instances are simulated.
+    The schedulers are the server's; only the clock and the instances are simulated.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def simulate(
         A message, the text of a *config.pbtxt*, JSON or a dict as returned by Triton's config endpoint, or the path of
         a file. ``instance_group`` determines the number of instances.
     arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
-        `Recording.arrivals` returns those of a live server.
+        `Recording.arrivals` returns the arrivals at a live server.
     service : Service
         Execution time by batch size: `fixed`, `linear`, `table`, `measured`, `jittered`, your own function with its
         unit (`service_time`), or any function from rows to nanoseconds.
@@ -122,5 +122,5 @@ def simulate(
 
 
 def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:
-    """Return the recording of a simulation; ``options`` are those of `tritonnb.lab.simulation.run.run`."""
+    """Return the recording of a simulation; ``options`` are the options of `tritonnb.lab.simulation.run.run`."""
     return Recording(run(config, arrivals, service, seed, **options), {config.name: config}, simulated=True)

@@ -127,7 +127,7 @@ def _is_unambiguous(sheet: Worksheet) -> bool:
 
 
 def _is_instructive(sheet: Worksheet) -> bool:
-    """Return whether batch sizes differ and, where several rules exist, reasons differ, too."""
+    """Return whether batch sizes differ and, where several rules exist, reasons also differ."""
     sizes = {sum(request is not None for request in batch.requests) for batch in sheet.recording.batches}
     rules = {batch.reason.rule for batch in sheet.recording.batches}
     has_single_rule = read_config(sheet.config).HasField("sequence_batching")

@@ -57,7 +57,7 @@ def from_trace(paths: Paths, config: Configs = None, *, trace_rate: int | None =
         The configuration of the model, in any form that `simulate` accepts; of several models, a dict by name or a
         model repository. Reasons and `what_if` need it.
     trace_rate : int, optional
-        The server's trace rate: one of so many requests was traced. By default it is estimated whether the trace
+        The server's trace rate n: every n-th request was traced. By default it is estimated whether the trace
         contains every request.
 
     Raises
@@ -99,7 +99,7 @@ def recording_of(
     requests : iterable of TracedRequest
     configs : mapping of str to ModelConfig
     trace_rate : int, optional
-        One of so many requests was traced; estimated by default.
+        Every n-th request was traced; estimated by default.
     notes : sequence of str
         What is already known about the trace.
     counted : mapping of (str, int) to CountedRows, optional
@@ -194,7 +194,7 @@ def _listed(models: Sequence[str]) -> str:
 
 
 def trace_files(paths: Paths) -> list[Path]:
-    """Find trace files, those of a series in the order of their numbers.
+    """Find trace files, the files of a series in the order of their numbers.
 
     Parameters
     ----------

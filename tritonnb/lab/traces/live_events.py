@@ -43,7 +43,7 @@ class LiveEvents:
         self.received = self._seen = 0
 
     def add(self, request: TracedRequest) -> None:
-        """Add a request; those of other models, and incomplete ones, are ignored."""
+        """Add a request; requests of other models and incomplete requests are ignored."""
         if request.model == self.name and request.complete:
             self._serials.setdefault(request.key, len(self._serials) + 1)
             self.requests.append(request)

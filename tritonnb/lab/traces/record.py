@@ -29,7 +29,7 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 
-#: A file of the series for so many traces: Triton writes what is left when its settings change.
+#: The number of traces in a file of the series: Triton writes what is left when its settings change.
 _LOG_FREQUENCY = "1000"
 _POLL_S = 0.05
 #: The trace file of a server is complete when it has not changed for this time: it is written as requests end, or when
@@ -74,11 +74,11 @@ def record(
     receiver : OtlpReceiver, optional
         To which the server sends its spans.
     trace_rate : int, optional
-        Record one of so many requests; figures that need every request need 1.
+        Record every n-th request; figures that need every request need 1.
     trace_count : int, optional
-        Trace at most so many requests of each model: the server stops then, even if this process is killed.
+        The largest number of requests to trace of each model: the server stops then, even if this process is killed.
     rows : bool, optional
-        Trace the shapes of inputs, too (level ``TENSORS``), to know the rows of requests that have different
+        Also trace the shapes of inputs (level ``TENSORS``), to know the rows of requests that have different
         numbers of rows. Triton then writes the *contents* of all tensors to its disk. Not with a receiver: spans
         have no shapes. Without it, the rows are those that the server counts, if all requests have equally many.
     timeout : float, optional

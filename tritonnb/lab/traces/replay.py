@@ -79,7 +79,7 @@ class TraceReplay:
         )
 
     def run(self) -> tuple[list[Reason | None], Agreement]:
-        """Compare every batch of the trace with that of the scheduler.
+        """Compare every batch of the trace with the scheduler's batch.
 
         Returns
         -------
@@ -225,7 +225,7 @@ def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
 
 
 def _reason(execute: Execute | None, batch: TracedBatch, taken_ns: int) -> Reason:
-    """Return the reason of a recorded batch that the scheduler sends, too, with the times of the recorded instance."""
+    """Return the reason of a recorded batch that the scheduler also sends, with the times of the recorded instance."""
     assert execute is not None
     facts = {**execute.reason.facts, "inferred": True}
     if "instance" in facts:

@@ -59,7 +59,7 @@ class _Reader:
     def __init__(self, server: V2Client, models: Sequence[str]) -> None:
         self._server = server
         self._body = {"recording": uuid.uuid4().hex, "models": list(models)}
-        #: What is added to the monotonic clock of each node to get that of the first one.
+        #: What is added to the monotonic clock of each node to get the clock of the first node.
         self._shifts: dict[str, int] = {}
         self._first_offset: int | None = None
         self._last: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ class _Reader:
         self._last = frozenset(answered)
 
     def _shift(self, document: Mapping[str, Any]) -> int:
-        """Return the lag of the monotonic clock of a node behind that of the first one, by their wall clocks."""
+        """Return the lag of the monotonic clock of a node behind the first node's, by their wall clocks."""
         offset = document["wall_ns"] - document["monotonic_ns"]
         if self._first_offset is None:
             self._first_offset = offset
@@ -108,7 +108,7 @@ class _Reader:
 
 
 def merge_events(events: Mapping[str, Sequence[Event]]) -> list[Event]:
-    """Return the events of several replicas as those of one server, whose instances have the replica in their names.
+    """Merge the events of several replicas into events of one server, whose instances have the replica in their names.
 
     Requests and batches are numbered again, in the order in which they occur first.
 

@@ -154,7 +154,7 @@ def requests_of(entries: Iterable[TraceEntry]) -> Iterator[TracedRequest]:
     Parameters
     ----------
     entries : iterable of TraceEntry
-        Those of all files of a series: the entries of a request may be in several files.
+        The entries of all files of a series: the entries of a request may be in several files.
 
     Examples
     --------

@@ -175,7 +175,7 @@ def _engine_settings(
 ) -> EngineSettings:
     """Return the settings of the replicas that serve the models without their own replicas.
 
-    Those of the other groups differ in ``load_models`` only.
+    The options of the other groups differ in ``load_models`` only.
 
     Raises
     ------
