@@ -174,7 +174,7 @@ def make_reader(document: Any, tail: bytes) -> tuple[RequestReader, bytes, int]:
     request, response_format = read_request(TWO, 1, data, length, 1 << 20, shared_memory)
     reader = RequestReader(shared_memory, 1 << 20)
     for _ in range(2):
-        reader.store(MODEL, data, length, request, response_format)
+        reader.store(MODEL, data, data[:length], request, response_format)
     return reader, data, length
 
 
@@ -186,7 +186,7 @@ def test_cached_head_produces_the_same_request() -> None:
     }
     reader, data, length = make_reader(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    cached = reader.find(MODEL, changed, length)
+    cached = reader.find(MODEL, changed, changed[:length])
     assert cached is not None
     request, response_format = cached
     expected, expected_response_format = read_request(TWO, 1, changed, length, 1 << 20, SharedMemory())
@@ -231,13 +231,13 @@ def test_cached_head_produces_the_same_request() -> None:
 )
 def test_heads_with_further_headers_are_not_cached(document: Any, tail: bytes) -> None:
     reader, data, length = make_reader(document, tail)
-    assert reader.find(MODEL, data, length) is None
+    assert reader.find(MODEL, data, data[:length]) is None
 
 
 def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
     reader, data, length = make_reader({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert reader.find(MODEL, data + b"x", length) is None
-    assert reader.find(MODEL, data[:-1], length) is None
+    assert reader.find(MODEL, data + b"x", data[:length]) is None
+    assert reader.find(MODEL, data[:-1], data[:length]) is None
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
 )
 def test_known_json_header_is_read_again_for_another_model(other: dict[str, Any]) -> None:
     reader, data, length = make_reader({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert reader.find(MODEL, data, length) is not None
+    assert reader.find(MODEL, data, data[:length]) is not None
     model: Any = SimpleNamespace(**{**vars(MODEL), **other})
-    assert reader.find(model, data, length) is None
+    assert reader.find(model, data, data[:length]) is None
 
 
 def test_response_format_is_read_from_parts() -> None:

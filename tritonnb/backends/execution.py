@@ -33,7 +33,8 @@ def accepted(request: InferRequest, response: InferResponse) -> InferResponse:
         if not problem:
             response.parameters = {encodable(name): plain_parameter(v) for name, v in response.parameters.items()}
     for output in response.outputs:
-        problem = problem or find_text_error("name of an output", output.name)
+        if not output.name.isascii():
+            problem = problem or find_text_error("name of an output", output.name)
         if output.datatype.variable_size and not problem:
             # Only objects can be of any type; every other dtype has been checked when the array was made.
             wrong = [element for element in output.array.ravel().tolist() if type(element) is not bytes][:1]

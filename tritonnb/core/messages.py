@@ -21,7 +21,7 @@ from tritonnb.core.schedulable import Schedulable
 logger = logging.getLogger(__name__)
 
 #: Maximum length of a string correlation ID, in bytes of UTF-8.
-MAX_CORRELATION_ID_BYTES = 128
+MAX_CORRELATION_ID_BYTES: Final = 128
 
 _ARRAY: Final = np.ndarray
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from tritonnb.core.events import BatchExecuted, BatchSent, Event
 
@@ -26,8 +26,8 @@ _FIXED: dict[type[Event], tuple[str, ...]] = {
 _fixed_values: dict[type[Event], Callable[[Event], Packed]] = {
     kind: attrgetter(*names) for kind, names in _FIXED.items()
 }
-_END_OF_BATCH_SENT = 1 + len(_FIXED[BatchSent])
-_END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
+_END_OF_BATCH_SENT: Final = 1 + len(_FIXED[BatchSent])
+_END_OF_BATCH_EXECUTED: Final = 1 + len(_FIXED[BatchExecuted])
 
 
 def positions(kind: type[Event]) -> SimpleNamespace:

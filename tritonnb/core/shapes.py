@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Final
 
 #: The largest number of elements: Triton's sizes are integers of 64 bits.
-MAX_ELEMENTS = 2**63 - 1
+MAX_ELEMENTS: Final = 2**63 - 1
 #: Dimensions whose product may be computed exactly: it has at most this many times 64 bits.
-_FEW_DIMS = 64
+_FEW_DIMS: Final = 64
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -44,11 +44,13 @@ def element_count(shape: Sequence[int]) -> int:
     >>> element_count((2, 3)), element_count(()), element_count([2**62] * 1000) > MAX_ELEMENTS
     (6, 1, True)
     """
+    count = 1
     if len(shape) <= _FEW_DIMS:
-        return math.prod(shape)
+        for dim in shape:
+            count *= dim
+        return count
     if 0 in shape:
         return 0
-    count = 1
     for dim in shape:
         count = max(-MAX_ELEMENTS - 1, min(MAX_ELEMENTS + 1, count * dim))
     return count

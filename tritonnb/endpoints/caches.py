@@ -23,6 +23,11 @@ class BoundedCache(Generic[K, V]):
     limit : int
         0 to store nothing.
 
+    Attributes
+    ----------
+    values : dict
+        What is stored, by key, for those who read it often.
+
     Examples
     --------
     >>> cache = BoundedCache[str, int](limit=2)
@@ -35,12 +40,12 @@ class BoundedCache(Generic[K, V]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._values: dict[K, V] = {}
+        self.values: dict[K, V] = {}
         self._seen: set[int] = set()  # hashes of keys
 
     def get(self, key: K) -> V | None:
         """Return the value of a key; None if it is not stored."""
-        return self._values.get(key)
+        return self.values.get(key)
 
     def admits(self, key: K) -> bool:
         """Return whether the value of a key is to be stored; False when the key is seen for the first time."""
@@ -59,7 +64,7 @@ class BoundedCache(Generic[K, V]):
 
     def store(self, key: K, value: V) -> None:
         """Store the value of a key that is admitted."""
-        values = self._values
+        values = self.values
         # A key that is stored again becomes the newest: dicts keep the order of insertion, which is all that the rule
         # "oldest first" needs.
         values.pop(key, None)
@@ -69,4 +74,4 @@ class BoundedCache(Generic[K, V]):
 
     def clear(self) -> None:
         """Remove all values."""
-        self._values.clear()
+        self.values.clear()

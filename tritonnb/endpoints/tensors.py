@@ -18,10 +18,10 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 
 #: The largest number of dimensions of an array in every version of NumPy. The shape of a tensor with more is refused
 #: when the request is validated, unless its model has as many.
-MAX_ARRAY_DIMS = 32
+MAX_ARRAY_DIMS: Final = 32
 _ARRAY: Final = np.ndarray
 #: Bytes of an element in NumPy, at most.
-_LARGEST_ITEM = 8
+_LARGEST_ITEM: Final = 8
 
 
 @dataclass(slots=True)

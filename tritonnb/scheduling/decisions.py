@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Final, Protocol, final
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchSent, RequestRefused
@@ -142,12 +142,12 @@ class Stage:
 # `Execute` that waits could not.
 Decision = Execute | Refuse | Stage
 
-CANNOT_RESCHEDULE = (
+CANNOT_RESCHEDULE: Final = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to "
     "handle such a flag."
 )
 # The error of a stopping scheduler, after the request ID prefix.
-STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+STOPPING: Final = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 
 
 class Scheduler(Protocol):

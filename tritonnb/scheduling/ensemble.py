@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, TritonError
 from tritonnb.scheduling.decisions import Reason
@@ -116,7 +116,7 @@ class EnsembleGraph:
 
 
 #: Number of plans that are cached.
-_MAX_PLANS = 64
+_MAX_PLANS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.resources import Pool, Resource
@@ -91,7 +91,7 @@ class Instances:
 
 
 #: An instance counts its own initialisation and warm-up as executions.
-_FIRST_COUNT = 2
+_FIRST_COUNT: Final = 2
 
 #: The number of the loaded model, and of its instance.
 InstanceKey = tuple[int, int]

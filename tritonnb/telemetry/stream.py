@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgpack
 import msgspec
@@ -14,10 +15,10 @@ from tritonnb.core.packed_events import Packed, pack
 Sink = Callable[[Packed], None]
 
 #: Number of recent events that are kept: a few seconds of full load, about 7 MB.
-HISTORY_SIZE = 65_536
+HISTORY_SIZE: Final = 65_536
 #: Events that are encoded together.
-CHUNK = 128
-_SURROGATES = "surrogatepass"  # IDs of clients may be any text
+CHUNK: Final = 128
+_SURROGATES: Final = "surrogatepass"  # IDs of clients may be any text
 
 
 class EventHistory:

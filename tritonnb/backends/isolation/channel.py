@@ -14,7 +14,7 @@ import struct
 import tempfile
 import threading
 from collections import deque
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 import numpy as np
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tritonnb.core.errors import InternalError
 
 #: The size of the smallest region, in bytes; each larger region has twice the size.
-_SMALLEST = 1 << 20
+_SMALLEST: Final = 1 << 20
 
 
 class Region:
@@ -99,19 +99,19 @@ def anonymous_file() -> int:
 
 
 #: Lengths of the header and of the inline payload, number and size of the region, whether a descriptor is attached.
-_HEAD = struct.Struct("<IIIQ?")
-_CHUNK = 1 << 16
+_HEAD: Final = struct.Struct("<IIIQ?")
+_CHUNK: Final = 1 << 16
 #: At most this many descriptors are received at once.
-_DESCRIPTORS = 8
+_DESCRIPTORS: Final = 8
 
 #: The number of a region that carries one message only.
-ONCE = 2**32 - 1
+ONCE: Final = 2**32 - 1
 
 Header = list[Any]
 Payload: TypeAlias = npt.NDArray[np.uint8]
 
 #: Text from HTTP requests that is not UTF-8 has surrogates.
-_TEXT_ERRORS = "surrogatepass"
+_TEXT_ERRORS: Final = "surrogatepass"
 
 
 class Message(NamedTuple):

@@ -9,7 +9,7 @@ import builtins
 import dataclasses
 import itertools
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,9 @@ from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.core.texts import LONGEST_ERROR, printable
 
 #: Payloads up to this size are part of the message: copying them through a socket costs less than sharing memory.
-INLINE = 1 << 15
+INLINE: Final = 1 << 15
 #: Every tensor begins at a multiple of this, as vector instructions prefer.
-_ALIGNMENT = 64
+_ALIGNMENT: Final = 64
 
 #: Name, number of the datatype, shape, offset and length in the payload.
 Place = list[Any]

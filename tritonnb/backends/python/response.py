@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tritonnb.backends.python.declared_outputs import DeclaredOutputs
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
@@ -45,7 +45,7 @@ def find_unsupported(parameters: Mapping[str, ParameterValue] | None) -> Interna
     return None
 
 
-TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_RESPONSE_COMPLETE_FINAL: Final = 1
 
 
 class InferenceResponse:

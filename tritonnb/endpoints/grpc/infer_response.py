@@ -8,6 +8,7 @@ each time, and the raw contents follow.
 from __future__ import annotations
 
 import functools
+from typing import Final
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -16,7 +17,7 @@ from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.endpoints.tensors import DEFAULT, ResponseFormat, classified, contents, fill_region
 
 #: Protobuf's wire type of fields with a length (strings, bytes, messages).
-LENGTH_DELIMITED = 2
+LENGTH_DELIMITED: Final = 2
 _FIELDS = pb.ModelInferResponse.DESCRIPTOR.fields_by_name
 _RAW_OUTPUT_TAG, _ID_TAG = (
     bytes([_FIELDS[name].number << 3 | LENGTH_DELIMITED]) for name in ("raw_output_contents", "id")

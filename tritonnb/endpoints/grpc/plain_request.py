@@ -8,6 +8,7 @@ message. All others, and all that have to be refused, are left to `tritonnb.endp
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -18,13 +19,14 @@ from tritonnb.endpoints.tensors import DEFAULT, ResponseFormat, binary_tensor
 from tritonnb.model_config.schema import ModelSpec
 
 #: The largest part of a message before its raw contents, in bytes.
-_LONGEST_HEAD = 4096
+_LONGEST_HEAD: Final = 4096
 #: Bytes of a tag and a length.
-_PREFIX = 11
+_PREFIX: Final = 11
 #: Elements of a tensor of any datatype.
-_MAX_ELEMENTS = 2**60 - 1
+_MAX_ELEMENTS: Final = 2**60 - 1
 #: The largest numbers that are read, in bits: protobuf refuses lengths of more than five bytes.
-_LENGTH_BITS, _DIM_BITS = 35, 63
+_LENGTH_BITS: Final = 35
+_DIM_BITS: Final = 63
 
 
 def _tag(message: type, field: str) -> int:
@@ -32,14 +34,17 @@ def _tag(message: type, field: str) -> int:
     return number << 3 | LENGTH_DELIMITED
 
 
-_MODEL_NAME, _MODEL_VERSION, _ID, _INPUTS, _OUTPUTS, _RAW = (
-    _tag(pb.ModelInferRequest, field)
-    for field in ("model_name", "model_version", "id", "inputs", "outputs", "raw_input_contents")
-)
-_INPUT_NAME, _INPUT_DATATYPE, _INPUT_SHAPE = (
-    _tag(pb.ModelInferRequest.InferInputTensor, field) for field in ("name", "datatype", "shape")
-)
-_OUTPUT_NAME = _tag(pb.ModelInferRequest.InferRequestedOutputTensor, "name")
+# One by one, since mypyc would look up the names of a tuple each time.
+_MODEL_NAME: Final = _tag(pb.ModelInferRequest, "model_name")
+_MODEL_VERSION: Final = _tag(pb.ModelInferRequest, "model_version")
+_ID: Final = _tag(pb.ModelInferRequest, "id")
+_INPUTS: Final = _tag(pb.ModelInferRequest, "inputs")
+_OUTPUTS: Final = _tag(pb.ModelInferRequest, "outputs")
+_RAW: Final = _tag(pb.ModelInferRequest, "raw_input_contents")
+_INPUT_NAME: Final = _tag(pb.ModelInferRequest.InferInputTensor, "name")
+_INPUT_DATATYPE: Final = _tag(pb.ModelInferRequest.InferInputTensor, "datatype")
+_INPUT_SHAPE: Final = _tag(pb.ModelInferRequest.InferInputTensor, "shape")
+_OUTPUT_NAME: Final = _tag(pb.ModelInferRequest.InferRequestedOutputTensor, "name")
 
 
 class NotPlainError(Exception):
@@ -89,10 +94,15 @@ def read_plain(message: bytes | bytearray | memoryview) -> PlainRequest | None:
     # would cost every valid message.
     except (NotPlainError, IndexError, UnicodeDecodeError):
         return None
-    names = [name for name, _, _ in plain.inputs]
     # Two inputs of one name have their own error, which only the strict reader knows.
-    is_unambiguous = len(set(names)) == len(names) and len(set(plain.outputs)) == len(plain.outputs)
-    return plain if is_unambiguous and len(plain.contents) == len(names) else None
+    names = [name for name, _, _ in plain.inputs]
+    if len(plain.contents) != len(names) or _is_repeated(names) or _is_repeated(plain.outputs):
+        return None
+    return plain
+
+
+def _is_repeated(names: list[str]) -> bool:
+    return len(names) > 1 and len(set(names)) < len(names)
 
 
 def _read(message: bytes | bytearray | memoryview) -> PlainRequest:

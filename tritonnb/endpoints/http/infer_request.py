@@ -25,8 +25,11 @@ from tritonnb.engine.shared_memory import Part, SharedMemory
 from tritonnb.model_config.schema import ModelSpec
 
 T = TypeVar("T")
+# Names of other modules are looked up in two dictionaries each time, these are not.
 _UNSET: Final = UNSET
-_MAX_INT64 = 2**63 - 1
+_BY_NAME: Final = BY_NAME
+_INVALID: Final = INVALID
+_MAX_INT64: Final = 2**63 - 1
 #: Where the contents of an input may be.
 _SOURCES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 
@@ -38,6 +41,7 @@ def read_request(
     length: int,
     max_input_size: int,
     shared_memory: SharedMemory,
+    raw: bytes | None = None,
 ) -> tuple[InferRequest, ResponseFormat]:
     """Read one request.
 
@@ -54,6 +58,8 @@ def read_request(
         ``--http-max-input-size``, in bytes: the limit for the JSON part, a JSON tensor, and a raw binary request.
     shared_memory : SharedMemory
         The regions that tensors may be in.
+    raw : bytes, optional
+        The JSON part, if the caller has it.
 
     Raises
     ------
@@ -63,18 +69,19 @@ def read_request(
     # A length of 0 means a raw binary request and not an empty one, in the words of Triton's extension.
     if not length:
         return _read_raw(spec, version, body, max_input_size), ResponseFormat(binary=True)
-    raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
+    if raw is None:
+        raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
     request = InferRequest(spec.name, {}, model_version=version)
     response_format = ResponseFormat()
     # A body beyond the limit goes to the strict reader, which has the error.
     header = _decode_plain(raw) if len(raw) <= max_input_size else None
     if header is not None:
-        if header.id is not UNSET:
+        if header.id is not _UNSET:
             request.id = header.id
-        if header.parameters is not UNSET:
+        if header.parameters is not _UNSET:
             _read_parameters(header.parameters, request, response_format)
         _read_inputs(header.inputs, request, body, length, max_input_size, shared_memory)
-        if header.outputs is not UNSET:
+        if header.outputs is not _UNSET:
             _read_outputs(header.outputs, request, response_format, shared_memory)
         return request, response_format
     document = json_reader.parse_request(raw, max_input_size)
@@ -100,7 +107,7 @@ def _decode_plain(raw: bytes) -> Any:
     Without escapes, a document has two quotes for each of its strings. If it has more, an object names a member twice.
     """
     # Escapes could spell a quote, which would defeat the count below.
-    if not raw.isascii() or b"\\" in raw:
+    if not raw.isascii() or ord("\\") in raw:
         return None
     try:
         header: Any = plain_header.decode(raw)
@@ -122,9 +129,13 @@ def _decode_plain(raw: bytes) -> Any:
             sources += "binary_data_size" in parameters
             sources += "shared_memory_region" in parameters
         if data is not _UNSET:
-            has_doubles = True
             sources += 1
-            strings += 1 + (len(data) if set(map(type, data)) == {str} else 0)
+            strings += 1
+            # Too few strings are harmless, since the strict reader counts none; too many are not.
+            if data and type(data[0]) is str and set(map(type, data)) == {str}:
+                strings += len(data)
+            else:
+                has_doubles = True
         if sources != 1:
             return None
     if outputs is not _UNSET:
@@ -168,9 +179,9 @@ def _read_inputs(
     offset = length
     inputs = request.unchecked_inputs
     for entry in entries:
-        parameters: dict[str, Any] = {} if entry.parameters is UNSET else entry.parameters
+        parameters: dict[str, Any] = {} if entry.parameters is _UNSET else entry.parameters
         name: str = entry.name
-        datatype = BY_NAME.get(entry.datatype, INVALID)
+        datatype = _BY_NAME.get(entry.datatype, _INVALID)
         shape: tuple[int, ...] = tuple(entry.shape)
         if name in inputs:
             raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
@@ -189,7 +200,7 @@ def _read_inputs(
             # Binary contents follow each other in the order of the inputs: the protocol has no offsets.
             inputs[name] = binary_tensor(name, datatype, shape, body, offset, size)
             offset += size
-        elif entry.data is not UNSET:
+        elif entry.data is not _UNSET:
             inputs[name] = tensor_from_json(name, datatype, shape, entry.data, max_input_size)
         else:
             part = _region(parameters, shared_memory).read()
@@ -340,7 +351,7 @@ def _read_outputs(
     entries: Iterable[Any], request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
 ) -> None:
     for entry in entries:
-        parameters: dict[str, Any] = {} if entry.parameters is UNSET else entry.parameters
+        parameters: dict[str, Any] = {} if entry.parameters is _UNSET else entry.parameters
         name: str = entry.name
         if name in response_format.outputs:
             raise InvalidArgumentError(f"{request.id_prefix}output '{name}' already exists in request")

@@ -12,7 +12,7 @@ from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_s
 from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.endpoints.tensors import BINARY, DEFAULT, ResponseFormat, classified, contents, fill_region
 
-#: A character of a request ID that JSON escapes, or that is not ASCII.
+#: Finds a character that JSON escapes, or that is not ASCII.
 _SPECIAL: Final = re.compile(r"[^ !#-\[\]-~]").search
 
 
@@ -61,11 +61,13 @@ def write_response(
 
 
 def _beginning(request_id: str) -> bytes:
-    if not request_id:
-        return b"{"
-    if _SPECIAL(request_id) is None:
-        return f'{{"id":"{request_id}",'.encode()
-    return b'{"id":%s,' % write_string(request_id.encode("utf-8", "surrogateescape"))
+    return b'{"id":%s,' % _quoted(request_id) if request_id else b"{"
+
+
+def _quoted(text: str) -> bytes:
+    if _SPECIAL(text) is None:
+        return f'"{text}"'.encode()
+    return write_string(text.encode("utf-8", "surrogateescape"))
 
 
 def _only_bytes(served: ResponseModel, request_id: str, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
@@ -94,7 +96,7 @@ def _members_of_bytes(
 def write_parameter(value: ParameterValue) -> bytes:
     """Write a response parameter as JSON."""
     if isinstance(value, str):
-        return write_string(value.encode("utf-8", "surrogateescape"))
+        return _quoted(value)
     if isinstance(value, float):
         return write_float(value).encode()
     if isinstance(value, bool):
@@ -103,7 +105,7 @@ def write_parameter(value: ParameterValue) -> bytes:
 
 
 def _write_parameters(parameters: dict[str, ParameterValue]) -> bytes:
-    members = [write_string(name.encode()) + b":" + write_parameter(value) for name, value in parameters.items()]
+    members = [_quoted(name) + b":" + write_parameter(value) for name, value in parameters.items()]
     return b"{" + b",".join(members) + b"}"
 
 

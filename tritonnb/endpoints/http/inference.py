@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tornado import httputil
 
@@ -32,8 +32,8 @@ from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.submission import Submission
 from tritonnb.telemetry.tracing import Trace, Tracer
 
-_JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-_BINARY_HEAD = (
+_JSON_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_BINARY_HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
     b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
 )
@@ -194,7 +194,9 @@ class Inference:
         if encoding != "identity":
             self._send_compressed(body, json_length, encoding)
             return
-        length = sum(map(len, body))
+        length = 0
+        for part in body:
+            length += len(part)
         response_head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
         # One buffer for a small response, and no copy of a large one.
         if length < LARGE_BODY:

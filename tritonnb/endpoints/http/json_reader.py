@@ -111,10 +111,11 @@ def is_ordinary(raw: bytes | bytearray) -> bool:
 def _may_differ(raw: bytes | bytearray) -> bool:
     """Return whether Python might accept a document that RapidJSON refuses."""
     # One pass and two searches, all in C: a regular expression would look at each digit of a body of up to 64 MiB.
+    # `find`, since `in` takes bytes for a number first, and handles the exception.
     zeroed = raw.translate(_ZEROED, b"+")
-    if _LARGE_EXPONENT in zeroed or (len(raw) >= len(_LONG) and _LONG in zeroed):
+    if zeroed.find(_LARGE_EXPONENT) >= 0 or (len(raw) >= len(_LONG) and zeroed.find(_LONG) >= 0):
         return True
-    if b"\\" not in raw:
+    if ord("\\") not in raw:
         return False
     # Python's reader accepts an unpaired surrogate escape, RapidJSON refuses it.
     unpaired = _PAIR.sub(b"", raw)

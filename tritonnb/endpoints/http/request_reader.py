@@ -114,6 +114,7 @@ class RequestReader:
         self._max_input_size = max_input_size
         #: By model, version, and JSON.
         self._templates: BoundedCache[tuple[str, int, bytes], RequestTemplate] = BoundedCache(limit)
+        self._known = self._templates.values
 
     def read(
         self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
@@ -125,21 +126,23 @@ class RequestReader:
         TritonError
             If the request is invalid; with Triton's text.
         """
-        cached = self.find(served, body, length)
+        raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
+        cached = self.find(served, body, raw)
         if cached is not None:
             return cached
         request, response_format = read_request(
-            served.spec, served.version, body, length, self._max_input_size, self._shared_memory
+            served.spec, served.version, body, length, self._max_input_size, self._shared_memory, raw
         )
         served.check(request)
-        self.store(served, body, length, request, response_format)
+        if not request.id:
+            self.store(served, body, raw, request, response_format)
         return request, response_format
 
     def find(
-        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, raw: bytes
     ) -> tuple[InferRequest, ResponseFormat] | None:
-        """Return the request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
-        template = self._templates.get((served.name, served.version, bytes(body[:length])))
+        """Return the request of a body that begins with the JSON ``raw``; None if that JSON is not known."""
+        template = self._known.get((served.name, served.version, raw))
         # By identity: a model that is loaded again has a new spec, even if its configuration is equal, and its checks
         # must run again.
         if template is None or template.spec is not served.spec or len(body) != template.length:
@@ -150,16 +153,17 @@ class RequestReader:
         self,
         served: InferenceModel,
         body: bytes | bytearray | memoryview,
-        length: int,
+        raw: bytes,
         request: InferRequest,
         response_format: ResponseFormat,
     ) -> None:
         """Remember the JSON of a request that was accepted, if all its inputs are binary."""
+        length = len(raw)
         if not 0 < length <= LONGEST_HEAD or length == len(body):
             return
         if not is_repeatable(served.spec, request, response_format):
             return
-        key = served.name, served.version, bytes(body[:length])
+        key = served.name, served.version, raw
         if not self._templates.admits(key):
             return
         offset = length

@@ -8,6 +8,7 @@ integers wrap around, and types are strict. Writing follows RapidJSON's writer: 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import INVALID, DataType, JsonForm, encode_bytes
+from tritonnb.core.datatypes import FP32, INVALID, DataType, JsonForm, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.core.shapes import element_count
@@ -68,16 +69,21 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     InternalError
         If an element has another type, or the number of elements is not ``count``.
     """
-    elements = _flattened(data, _UNABLE_TO_PARSE)
-    # Triton reads until the shape is full and never sees the type of what comes after.
-    form, checked = _FORMS[datatype.json], elements[:count]
-    if not set(map(type, checked)) <= form.types or (form.bounds is not None and not _within(checked, *form.bounds)):
+    elements, types = _flattened(data, _UNABLE_TO_PARSE)
+    form, checked = _FORMS[datatype.json], elements
+    if len(elements) > count:
+        # Triton reads until the shape is full and never sees the type of what comes after.
+        checked = elements[:count]
+        types = set(map(type, checked))
+    if not types <= form.types or (form.bounds is not None and not _within(checked, *form.bounds)):
         raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{form.expected} as {form.accessed_as}")
     if len(elements) > count:
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     # 1e39 as FP32 becomes infinity without a complaint, as on Triton, and integers wrap around.
+    if datatype is FP32:
+        return np.frombuffer(array("f", elements), datatype.numpy)  # C's conversion, which does not complain
     with np.errstate(over="ignore"):
         return datatype.from_values(np.array(elements, form.dtype))
 
@@ -90,13 +96,13 @@ def read_strings(data: list[Any]) -> bytes:
     InternalError
         If an element is not a string.
     """
-    elements = _flattened(data, "")
-    if any(type(element) is not str for element in elements):
+    elements, types = _flattened(data, "")
+    if not types <= {str}:
         raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
     return encode_bytes(np.array([element.encode("utf-8", "surrogateescape") for element in elements], dtype=object))
 
 
-def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
+def write_data(output: npt.NDArray[Any], datatype: DataType) -> bytes:
     """Write the elements of an output as JSON, without brackets.
 
     Raises
@@ -106,20 +112,20 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
     """
     form = datatype.json
     if form == "string":
-        return b",".join([write_string(element) for element in array.ravel()])
+        return b",".join([write_string(element) for element in output.ravel()])
     if not form:
         raise InvalidArgumentError(
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
         )
     if form == "boolean":
         # As bytes, because any byte but 0 is true: a model may leave a 2 in a boolean tensor.
-        return b",".join([b"true" if element else b"false" for element in array.ravel().view(np.uint8).tolist()])
+        return b",".join([b"true" if element else b"false" for element in output.ravel().view(np.uint8).tolist()])
     if form == "number":
-        values = datatype.to_values(array).ravel().tolist()
+        values = datatype.to_values(output).ravel().tolist()
         text = _listed(values)
         # msgspec writes the same digits as RapidJSON, except for exponents, NaN and infinities (null).
-        return ",".join(map(write_float, values)).encode() if b"e" in text or b"n" in text else text
-    return _listed(array.ravel().tolist())
+        return ",".join(map(write_float, values)).encode() if ord("e") in text or ord("n") in text else text
+    return _listed(output.ravel().tolist())
 
 
 def write_string(value: bytes) -> bytes:
@@ -158,8 +164,8 @@ def _listed(values: list[Any]) -> bytes:
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def _flattened(data: list[Any], prefix: str) -> list[Any]:
-    """Return the elements of a list, nested in any way; ``prefix`` begins the error text."""
+def _flattened(data: list[Any], prefix: str) -> tuple[list[Any], set[type]]:
+    """Return the elements of a list, nested in any way, and their types; ``prefix`` begins the error text."""
     depth = 1
     types = set(map(type, data))
     # Level by level in C for regular nesting, which is what clients send; the recursive reader below is ten lines for
@@ -169,7 +175,10 @@ def _flattened(data: list[Any], prefix: str) -> list[Any]:
         depth += 1
         _check_nesting(data, depth, prefix)
         types = set(map(type, data))
-    return list(_flat(data, depth, prefix)) if list in types else data
+    if list in types:
+        data = list(_flat(data, depth, prefix))
+        types = set(map(type, data))
+    return data, types
 
 
 def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
@@ -234,7 +243,7 @@ def tensor_from_json(
             f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
             f"for input {name}"
         )
-    array = read_data(elements, datatype, count)
+    values = read_data(elements, datatype, count)
     if len(shape) > MAX_ARRAY_DIMS:
-        return UndecodedTensor(name, datatype, shape, array.tobytes())
-    return Tensor(name, datatype, array.reshape(shape))
+        return UndecodedTensor(name, datatype, shape, values.tobytes())
+    return Tensor(name, datatype, values.reshape(shape))

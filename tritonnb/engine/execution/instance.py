@@ -30,7 +30,7 @@ _this_thread = threading.local()
 #: How long a readiness check may take, in seconds, as on Triton.
 TIME_LIMIT_S = 5.0
 #: The time between attempts to recover, in seconds.
-RECOVERY_INTERVAL_S = 1.0
+RECOVERY_INTERVAL_S: Final = 1.0
 #: An execution is quick if it takes less than this time, in ns: two changes of thread take half as long.
 QUICK_EXECUTION_NS = 200_000
 #: The share of its time that the event loop spends at most on inline executions that turn out not to be quick.

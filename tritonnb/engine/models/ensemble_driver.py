@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import cast
+from typing import Final, cast
 
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
@@ -39,7 +39,7 @@ from tritonnb.scheduling.ensemble import (
 logger = logging.getLogger(__name__)
 
 #: The longest time that a decoupled step waits for the steps that follow it.
-LONGEST_WAIT_S = 300.0
+LONGEST_WAIT_S: Final = 300.0
 
 ModelLookup = Callable[[str, int], ServedModel]
 

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from tritonnb.backends.contract import BackendModel, InstanceLostError
 from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
@@ -44,7 +45,7 @@ from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 logger = logging.getLogger(__name__)
 
 #: By how much a timer must be late for the reason of a batch to say so, in ns.
-_LATE_NS = 1_000_000
+_LATE_NS: Final = 1_000_000
 
 
 class SchedulerDriver:

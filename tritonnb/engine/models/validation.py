@@ -7,7 +7,7 @@ once, so that the validation of a request takes a few microseconds.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
 from tritonnb.core.shapes import element_count, fits, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
-_BATCH_NOTE = (
+_BATCH_NOTE: Final = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
     "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
     "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
@@ -39,8 +39,13 @@ class RequestValidator:
         self._batching = spec.max_batch_size > 0
         self._required = sum(1 for tensor in spec.inputs.values() if not tensor.optional)
         self._names_matter = self._required < len(spec.inputs)
-        self._compared = {tensor.name for tensor in spec.inputs.values() if -1 in tensor.dims and not tensor.ragged}
-        self._shape_tensors = {tensor.name for tensor in spec.inputs.values() if tensor.shape_tensor}
+        self._max_batch_size = spec.max_batch_size
+        self._inputs = dict(spec.inputs)
+        self._outputs = frozenset(spec.outputs)
+        self._correlation_id = spec.correlation_id
+        names = sorted(spec.inputs)  # the order in which a client lists its inputs is irrelevant
+        self._compared = [name for name in names if -1 in spec.inputs[name].dims and not spec.inputs[name].ragged]
+        self._shape_tensors = [name for name in names if spec.inputs[name].shape_tensor]
         # Most models have fixed shapes and need no key at all; comparing None with None is cheap.
         self._keyed = self._names_matter or bool(self._compared or self._shape_tensors)
 
@@ -59,7 +64,7 @@ class RequestValidator:
         if self._batching:
             self._check_batch(request, inputs)
         for name, tensor in inputs:
-            spec = self._spec.inputs[name]
+            spec = self._inputs[name]
             shape = tensor.shape
             if tensor.datatype is not spec.datatype:
                 self._refuse(
@@ -85,8 +90,8 @@ class RequestValidator:
                 request.inputs[name] = self._reshaped(tensor, spec, dims)
         if self._batching:
             self._check_batch_size(request)
-        if self._spec.correlation_id is not None:
-            self._check_correlation_id(request, self._spec.correlation_id)
+        if self._correlation_id is not None:
+            self._check_correlation_id(request, self._correlation_id)
         if self._keyed:
             request.batch_key = self._key(request)
 
@@ -100,15 +105,14 @@ class RequestValidator:
             )
 
     def _check_names(self, request: InferRequest, inputs: _Inputs) -> None:
-        spec = self._spec
-        unknown = [name for name in request.requested_outputs or () if name not in spec.outputs]
+        unknown = [name for name in request.requested_outputs or () if name not in self._outputs]
         if unknown:
-            raise InvalidArgumentError(f"unexpected inference output '{min(unknown)}' for model '{spec.name}'")
-        if not self._required <= len(request.inputs) <= len(spec.inputs):
+            raise InvalidArgumentError(f"unexpected inference output '{min(unknown)}' for model '{self._spec.name}'")
+        if not self._required <= len(inputs) <= len(self._inputs):
             self._refuse_count(request)
         for name, _ in inputs:
-            if name not in spec.inputs:
-                raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
+            if name not in self._inputs:
+                raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{self._spec.name}'")
 
     def _check_batch(self, request: InferRequest, inputs: _Inputs) -> None:
         batch = 0
@@ -131,7 +135,7 @@ class RequestValidator:
             self._check_batch_size(request)
 
     def _check_batch_size(self, request: InferRequest) -> None:
-        if request.batch_size > self._spec.max_batch_size:
+        if request.batch_size > self._max_batch_size:
             self._refuse(
                 request,
                 f"inference request batch-size must be <= {self._spec.max_batch_size} for '{self._spec.name}'",
@@ -200,15 +204,11 @@ class RequestValidator:
         """Return the batch key: requests with equal keys may share a batch."""
         # As on Triton, optional inputs that are present in one request and missing in another keep the two apart.
         names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
-        shapes: list[tuple[object, ...]] = []
-        for name, tensor in request.inputs.items():
-            if name in self._compared:
-                shapes.append((name, tensor.shape[1:]))
-            if name in self._shape_tensors:
-                # The values of a shape tensor are a shape, so Triton compares them as well.
-                shapes.append((name, tensor.shape, tensor.array.tobytes()))
-        # The order in which a client lists its inputs is irrelevant.
-        return (*names, *sorted(shapes))
+        inputs = request.inputs
+        shapes = [(name, inputs[name].shape[1:]) for name in self._compared if name in inputs]
+        # The values of a shape tensor are a shape, so Triton compares them as well.
+        tensors = [inputs[name] for name in self._shape_tensors if name in inputs]
+        return (*names, *shapes, *[(tensor.name, tensor.shape, tensor.array.tobytes()) for tensor in tensors])
 
     def _batch_hint(self, inputs: _Inputs) -> str:
         """Return the shapes of inputs that disagree on the batch size."""

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Final, Protocol
 
 from hpack import Decoder
 from hpack.hpack import encode_integer
@@ -21,27 +21,41 @@ from hpack.hpack import encode_integer
 from tritonnb.endpoints.back_pressure import MAX_UNREAD, Reader, SlowReaders
 from tritonnb.endpoints.caches import BoundedCache
 
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
-END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 1, 1, 4, 8, 32
+# Single names, since mypyc puts the values of these into the code, and looks up those of tuples.
+DATA: Final = 0
+HEADERS: Final = 1
+PRIORITY: Final = 2
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
+END_STREAM: Final = 1
+ACK: Final = 1
+END_HEADERS: Final = 4
+PADDED: Final = 8
+HAS_PRIORITY: Final = 32
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 0, 1, 3, 5, 6
 REFUSED_STREAM, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 9, 11
 ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW, MAX_FRAME_SIZE = 2, 3, 4, 5
 
-_HEAD = struct.Struct(">HBBBI")
+_HEAD: Final = struct.Struct(">HBBBI")
 Headers = dict[str, str]
-_MAX_BLOCKS = 64
-_NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
-_NO_VALUE = re.compile(r"[\0\r\n]")
+_MAX_BLOCKS: Final = 64
+_NAME: Final = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
+_NO_VALUE: Final = re.compile(r"[\0\r\n]")
 _REQUEST_PSEUDO_HEADERS = {":method", ":scheme", ":path", ":authority", ":protocol"}
 # RFC 9113, 8.2.2: they belong to HTTP/1.1, and a proxy that passes them on may be tricked into another framing.
 _CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
-LARGEST_WINDOW = 2**31 - 1
-DEFAULT_WINDOW = 65_535
-DEFAULT_FRAME_LIMIT = 16_384
+LARGEST_WINDOW: Final = 2**31 - 1
+DEFAULT_WINDOW: Final = 65_535
+DEFAULT_FRAME_LIMIT: Final = 16_384
 #: Calls of a connection that may run however much its client has not read.
-_ALWAYS_RUNNING = 4
+_ALWAYS_RUNNING: Final = 4
 #: Parts of a message that are larger are sent from where they are, smaller ones are joined.
-_LARGE_PART = 4096
+_LARGE_PART: Final = 4096
 
 
 class Call(Protocol):
@@ -292,7 +306,9 @@ class Sender:
         # By identity: the model may respond after the client has reset the stream, when nobody waits for it any more.
         if self._transport.is_closing() or self._calls.get(call.stream) is not call:
             return
-        size = sum(map(len, body))
+        size = 0
+        for part in body:
+            size += len(part)
         parts: list[bytes | memoryview] = [frame(HEADERS, END_HEADERS, call.stream, head)] if head else []
         # Data that already waits has to go first.
         ready = not call.outgoing and not self.paused

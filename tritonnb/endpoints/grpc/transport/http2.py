@@ -12,7 +12,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from hpack import HPACKError
 
@@ -59,7 +59,7 @@ from tritonnb.endpoints.grpc.transport.framing import (
     unpadded,
 )
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: The largest frame that we accept, and the number of bytes read before a window is replenished.
 _FRAME_LIMIT, _REPLENISH_AFTER = 1 << 20, 1 << 24
 #: Bytes that a client may send on a stream, and on the connection, while a streaming call is full.
@@ -70,7 +70,7 @@ _MAX_HEADER_BYTES, _MAX_CONTINUATIONS = 1 << 16, 64
 #: and on one connection if there are many.
 _MAX_CALLS, _ALL_STARTED, _LEAST_STARTED = 4096, 16_384, 64
 #: Frames that are handled between two looks at the clock.
-_FRAMES = 8
+_FRAMES: Final = 8
 #: Frames that a client may send in a second: SETTINGS, since each costs time for every call in progress, and
 #: RST_STREAM, PING and PRIORITY, which cost time and do nothing.
 _MAX_SETTINGS_PER_SECOND, _MAX_CONTROLS_PER_SECOND = 100, 10_000
@@ -233,6 +233,9 @@ class Http2Connection:
         return may_start
 
     def _has_room(self) -> bool:
+        # Most connections have fewer calls than their least share.
+        if self._sender.has_room(_LEAST_STARTED):
+            return True
         return self._sender.has_room(share(_ALL_STARTED, len(self._connections), _LEAST_STARTED, _MAX_CALLS))
 
     def _handle(self, data: bytes) -> None:

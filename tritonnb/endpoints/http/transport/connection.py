@@ -17,7 +17,7 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from tornado.iostream import StreamClosedError
 
@@ -35,13 +35,13 @@ from tritonnb.endpoints.http.transport.request_parser import (
 #: connections of an endpoint together; each may have one.
 _MAX_PIPELINED, _FIRST_PIPELINED, _ALL_PIPELINED = 32, 4, 4096
 #: Seconds that a client has to read the response to a request that was refused before the end of its body.
-_LINGER = 2.0
+_LINGER: Final = 2.0
 #: Seconds between checks whether a client that has stopped sending is still connected.
-_PROBE = 0.05
+_PROBE: Final = 0.05
 
 _log = logging.getLogger(__name__)
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def _refusal(line: bytes, reason: bytes) -> bytes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from tornado import httputil
 
 #: Bytes of a body from which on it is assembled in one buffer, and sent without being joined to its head.
-LARGE_BODY = 65_536
-_RESERVED = 64 << 20
+LARGE_BODY: Final = 65_536
+_RESERVED: Final = 64 << 20
 
 
 class Body:

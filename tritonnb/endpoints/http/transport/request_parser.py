@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import httptools
 from tornado import httputil
@@ -18,16 +18,16 @@ from tornado import httputil
 from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
 
-_END = b"\r\n\r\n"
+_END: Final = b"\r\n\r\n"
 
 #: The limit of a request line and headers, and of framing bytes without any part of a body.
-_MAX_HEAD = 65_536
+_MAX_HEAD: Final = 65_536
 #: Triton's limit on the chunks of a body.
-_MAX_CHUNKS = 65_536
+_MAX_CHUNKS: Final = 65_536
 #: Replaces methods that httptools does not know; no route has this one.
-_UNROUTED_METHOD = b"OPTIONS"
-_ORIGIN = re.compile(rb"^https?://[^/?#]*")
-_LINE = re.compile(rb"([A-Z]+) (/[^ \r\n]*)")
+_UNROUTED_METHOD: Final = b"OPTIONS"
+_ORIGIN: Final = re.compile(rb"^https?://[^/?#]*")
+_LINE: Final = re.compile(rb"([A-Z]+) (/[^ \r\n]*)")
 
 
 @dataclass(frozen=True, slots=True)
