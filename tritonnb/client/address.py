@@ -17,7 +17,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import config_json
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
-#: The accepted URLs; without a scheme the protocol is HTTP or the one of ``over``.
+#: The accepted URLs; without a scheme the protocol is HTTP or given by ``over``.
 _URL = re.compile(
     r"(?:(?P<scheme>\w+)://)?(?P<authority>[^/\s]+)(?P<prefix>(?:/[^\s]*?)??)"
     r"(?:/v2(?:/models/(?P<name>[^/\s]+)(?:/versions/(?P<version>\d+))?)?)?/?"
@@ -168,7 +168,7 @@ class ModelAddress:
         return self.server.statistics(self.name, self.version)[-1]
 
     def apply(self, config: pb.ModelConfig) -> str:
-        """Load the model with another configuration, through the load API, unless it runs that one already.
+        """Load the model with another configuration, through the load API, unless it runs that configuration already.
 
         The server keeps the previous configuration for `restore`.
 

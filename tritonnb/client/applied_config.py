@@ -1,4 +1,4 @@
-"""A configuration that is applied over the network contains the one that the model had before.
+"""A configuration that is applied over the network contains the model's previous configuration.
 
 A server reports the configuration that a model runs, but not the one in its repository. The previous configuration is
 therefore kept in a parameter of the applied one, where every connection finds it, even after the process that applied
@@ -19,14 +19,14 @@ PARAMETER = "tritonnb.configuration_before"
 
 
 def with_previous(config: pb.ModelConfig, previous: pb.ModelConfig) -> pb.ModelConfig:
-    """Return a copy of a configuration that contains the one that the model had before."""
+    """Return a copy of a configuration that contains the model's previous configuration."""
     applied = copy.deepcopy(config)
     applied.parameters[PARAMETER].string_value = config_json(previous)
     return applied
 
 
 def split(applied: pb.ModelConfig) -> tuple[pb.ModelConfig, pb.ModelConfig | None]:
-    """Split a configuration into the one that the model runs, and the one that it had before if it was applied.
+    """Split a configuration into the part that the model runs, and the previous configuration if it was applied.
 
     Examples
     --------

@@ -79,7 +79,7 @@ def request_of_call(
     inputs: Sequence[Mapping[str, npt.ArrayLike] | None],
     keywords: dict[str, Any],
 ) -> InferRequest:
-    """Return the request of a call of a model, whose inputs are a dict, keywords, or both.
+    """Return the request of a call of a model with inputs as a dict, keywords, or both.
 
     Parameters
     ----------

@@ -120,6 +120,6 @@ def put_back(found: Iterable[Finding]) -> list[str]:
 def _described(
     describe: Callable[[ModelAddress], str], models: Sequence[ModelAddress]
 ) -> list[tuple[ModelAddress, str]]:
-    """Return the models of which there is something to say, with it."""
+    """Return the findings about models."""
     with ThreadPoolExecutor(_CONCURRENT, "tritonnb check") as pool:
         return [(model, text) for model, text in zip(models, pool.map(describe, models), strict=True) if text]

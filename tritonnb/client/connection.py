@@ -290,7 +290,7 @@ class Remote(NamedModels, OfThisProcess):
         return [str(finding) for finding in findings(self.server, self.extensions)]
 
     def restore(self, model: str | None = None) -> list[str]:
-        """Put back what was changed with this package, in this process or in another one, which may have been killed.
+        """Put back what was changed with this package, in this process or in another process that may be gone.
 
         A model that is traced with its own settings gets the server's, which also ends a recording in progress
         elsewhere. A model that runs a configuration that was applied, by `RemoteConfig.apply`, an editor, or a sweep,

@@ -1,4 +1,4 @@
-"""The protocol of a model, of a server in this process or of another one."""
+"""The protocol of a model, of a server in this process or elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 
 class Model(Protocol):
-    """A model of a server: `ModelHandle` and `RemoteModelHandle`, whose methods document themselves.
+    """A model of a server: `ModelHandle` and `RemoteModelHandle`; their methods document themselves.
 
     Widgets, figures and load tests accept either.
     """

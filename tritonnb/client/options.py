@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a server may take to respond to a request that runs no model.
 TIMEOUT_S = 30.0
-#: Statuses of HTTP and codes of gRPC by which servers and proxies refuse callers.
+#: Statuses of HTTP and codes of gRPC of servers and proxies that refuse callers.
 _REFUSED = {401: "authentication failed", 403: "access denied", 407: "the proxy requires authentication"}
 _REFUSED_CODES = {"UNAUTHENTICATED": "authentication failed", "PERMISSION_DENIED": "access denied"}
 _HEADERS = "pass the credentials as headers="
@@ -99,7 +99,7 @@ class ConnectionOptions:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The headers as gRPC metadata, whose names are lower case."""
+        """The headers as gRPC metadata, with names in lower case."""
         return tuple((name.lower(), value) for name, value in self.headers.items())
 
     def fetch(

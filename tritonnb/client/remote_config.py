@@ -132,12 +132,12 @@ class RemoteConfig(EditableConfig):
         super().__init__()
 
     def apply(self, *, keep: bool = False) -> str:
-        """Load the model with this configuration, in place of the one in the repository of the server.
+        """Load the model with this configuration, in place of the configuration in the server's repository.
 
         Parameters
         ----------
         keep : bool, optional
-            Keep it on the server when the connection is closed; `restore` can still load the previous one.
+            Keep it on the server when the connection is closed; `restore` can still load the previous configuration.
 
         Returns
         -------

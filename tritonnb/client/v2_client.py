@@ -1,6 +1,6 @@
 """A server of the v2 protocol with Triton's extensions, over HTTP or gRPC.
 
-Both classes have the same methods, whose results have the form of the HTTP endpoint.
+Both classes have the same methods; results have the form of the HTTP endpoint.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class V2Client(ABC):
         return entries
 
     def load(self, name: str, config: str | None = None) -> None:
-        """Load a model, with a configuration in JSON in place of the one of the repository.
+        """Load a model, with a configuration in JSON in place of the repository's configuration.
 
         Parameters
         ----------

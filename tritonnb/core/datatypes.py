@@ -211,7 +211,7 @@ def datatype_named(name: str) -> DataType:
 
 
 BY_NUMBER: dict[int, DataType] = {datatype.number: datatype for datatype in DATATYPES}
-#: The datatypes of arrays by their dtype, in native byte order; those of bit patterns have the dtype of another one.
+#: The datatypes of arrays by their dtype, in native byte order; bit patterns have the dtype of another datatype.
 BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if not datatype.bit_pattern}
 
 
@@ -346,7 +346,7 @@ def index_text(index: int, shape: tuple[int, ...]) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a value stands for a missing one: None, NaN, NaT, ``pandas.NA`` or a masked element.
+    """Return whether a value stands for a missing value: None, NaN, NaT, ``pandas.NA`` or a masked element.
 
     Examples
     --------

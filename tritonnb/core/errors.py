@@ -98,7 +98,7 @@ class Status(enum.Enum):
         self.grpc = grpc
         self.label = label
 
-    # Several codes share an HTTP status and would otherwise become aliases of the first one.
+    # Several codes share an HTTP status and would otherwise become aliases of the first code.
     def __new__(cls, http: int, grpc: int, label: str) -> Status:
         """Create a member whose value is its label."""
         member = object.__new__(cls)
@@ -173,7 +173,7 @@ class TritonError(Exception):
         return _error, (type(self), self.args, self.__dict__)  # subclasses have other arguments
 
     def fresh(self) -> Self:
-        """Copy this error, to raise the copy while this one is kept (see `strip_traceback`)."""
+        """Copy this error, to raise the copy while this error is kept (see `strip_traceback`)."""
         return _error(type(self), self.args, self.__dict__)
 
 

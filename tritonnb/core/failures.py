@@ -52,7 +52,7 @@ def location_suffix(error: BaseException) -> str:
 
 
 def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of the traceback, starting with the first one of user code."""
+    """Return the frames of the traceback, starting with the first frame of user code."""
     trace = error.__traceback__
     while trace is not None and not _is_user_code(trace.tb_frame):
         trace = trace.tb_next

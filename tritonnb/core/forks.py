@@ -100,7 +100,7 @@ def require_process(process: int, what: str) -> None:
     Raises
     ------
     UnavailableError
-        If it is another one.
+        If it is another process.
     """
     if os.getpid() != process:
         raise UnavailableError(f"{what}: expected the process that began it, got one that was forked meanwhile")
@@ -128,7 +128,7 @@ def release_descriptors(descriptors: Iterable[int]) -> None:
 
 
 def _sockets_on(listening: Counter[int]) -> list[int]:
-    """Return the descriptors of the sockets on these ports: listening ones, and accepted connections.
+    """Return the descriptors of the sockets on these ports: listening sockets, and accepted connections.
 
     They are found by their addresses, since those of grpcio, and connections that are just being accepted, have no
     object of Python.
@@ -149,7 +149,7 @@ def _sockets_on(listening: Counter[int]) -> list[int]:
 def _hold_log() -> None:
     """Let no thread be in the middle of a log line while the process forks.
 
-    Python frees the locks of handlers in the child, but not the one of the file that they write to.
+    Python frees the locks of handlers in the child, but not the lock of the file that they write to.
     """
     if _inherited:
         handlers = dict.fromkeys(handler for name in ("", "tritonnb") for handler in logging.getLogger(name).handlers)

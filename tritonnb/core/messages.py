@@ -224,7 +224,7 @@ class InferRequest(Schedulable):
     checked : bool
         The request has been validated against the model's configuration.
     read_only_inputs : bool
-        Models get the inputs without a copy, including read-only ones (``copy=False``).
+        Models get the inputs without a copy, including read-only arrays (``copy=False``).
     accepted_by : RequestHandler or None
         The driver of the served model that accepted the request.
     caller : tuple of (str, int, int), or None

@@ -1,4 +1,4 @@
-"""The check that the options of a dataclass have the types that it declares: a wrong one fails where it is written."""
+"""The check that the options of a dataclass have the types that it declares: a wrong type fails where it is written."""
 
 from __future__ import annotations
 

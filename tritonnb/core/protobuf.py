@@ -33,7 +33,7 @@ def _load() -> ModuleType:
 
 
 def _message(name: str, content: bytes) -> Any:
-    """Return a message from its bytes, in this process or another one."""
+    """Return a message from its bytes, in this process or another."""
     kind: Any = model_config_pb2
     for part in name.split("."):
         kind = getattr(kind, part)

@@ -122,7 +122,7 @@ def find_library(config: pb.ModelConfig, directory: Path, version: int, backends
     Returns
     -------
     pathlib.Path or None
-        None if the backend is not a native one.
+        None if the backend is not native.
 
     Raises
     ------

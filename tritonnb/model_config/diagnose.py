@@ -2,7 +2,7 @@
 
 Messages are Triton's. Parser errors have a position; for validation errors it is looked up among the fields in the
 text. A configuration is rejected with the first problem; an editor also shows the others. Each problem is independent:
-it does not disappear when another one is fixed. A configuration with syntax errors is not checked further.
+it does not disappear when another problem is fixed. A configuration with syntax errors is not checked further.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _violated_rules(config: pb.ModelConfig) -> list[str]:
     """Return the messages of all rules that a configuration violates by itself, without its backend and files.
 
     Each part of the configuration is checked without the others. In the message of a batcher the field that a message
-    is about is then removed, to find the next one.
+    is about is then removed, to find the next problem.
     """
     messages: list[str] = []
     for part, check in _parts(config):
@@ -132,7 +132,7 @@ def _remove_first(config: pb.ModelConfig, paths: list[str]) -> bool:
 
 T = TypeVar("T")
 
-#: Errors that the parser raises one token after the one that they concern.
+#: Errors that the parser raises one token after the token that they concern.
 _ABOUT_PREVIOUS_TOKEN = (
     "has no field named",
     "Unknown enumeration value",
@@ -195,7 +195,7 @@ def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") ->
     Returns
     -------
     CheckedText
-        With all problems, first the one that a server reports.
+        With all problems, first the problem that a server reports.
     """
     if errors := syntax_errors(text):
         return CheckedText([_problem_of_syntax(text, error) for error in errors])
@@ -209,7 +209,7 @@ def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") ->
 
 
 def _further_problems(first: Problem, text: str, parsed: ParsedConfig, name: str) -> Iterator[Problem]:
-    """Yield the problems that remain when the first one is fixed; only those with a position in the text."""
+    """Yield the problems that remain when the first is fixed; only those with a position in the text."""
     config = copy.deepcopy(parsed.config)
     config.name = config.name or name
     for message in _violated_rules(config):

@@ -29,7 +29,7 @@ def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
 
 
 def describe_changes(before: pb.ModelConfig, after: pb.ModelConfig) -> str:
-    """Describe the fields in which two configurations differ, the innermost ones.
+    """Describe the fields that differ between two configurations, the innermost.
 
     Examples
     --------

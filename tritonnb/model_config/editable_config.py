@@ -138,7 +138,7 @@ class EditableList:
 
 
 def raw(value: Any) -> Any:
-    """Return the message, or the list of messages, behind an editable one; other values themselves."""
+    """Return the message, or the list of messages, behind an editable wrapper; other values themselves."""
     if isinstance(value, EditableFields):
         return value._message
     if isinstance(value, EditableList):

@@ -20,7 +20,7 @@ Element: TypeAlias = Message | Scalar
 
 
 def fields_of(message: str) -> list[str]:
-    """Return the field names of a message, such as ``inference.ModelConfig``; empty for an unknown one."""
+    """Return the field names of a message, such as ``inference.ModelConfig``; empty for an unknown message."""
     known = MESSAGES.get(message)
     return list(known.fields_by_name) if known is not None else []
 

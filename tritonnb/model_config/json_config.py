@@ -29,7 +29,7 @@ _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: The beginning of every message.
 COMPLAINT = "Invalid config override: "
-_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")  # longer ones are beyond 64 bits
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")  # longer numbers are beyond 64 bits
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?[0-9]+)?")
 _LARGEST_FLOAT = 3.4028235677973362e38  # what is larger rounds to infinity
@@ -99,7 +99,7 @@ def set_fields(message: Message, fields: Mapping[str, object], path: str = "") -
 
 
 class _MessageWriter:
-    """A writer that puts JSON into a message; as in C++, the last error is the one reported.
+    """A writer that puts JSON into a message; as in C++, the last error is reported.
 
     Attributes
     ----------

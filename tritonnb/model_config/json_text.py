@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-_WHOLE = re.compile(r"-?[0-9]{1,20}")  # longer ones are beyond 64 bits
+_WHOLE = re.compile(r"-?[0-9]{1,20}")  # longer numbers are beyond 64 bits
 _NUMBER = re.compile(r"-?[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]*)?")
 _NOT_DECIMAL = re.compile(r"-?0[0-9xX]")
 _CODE = re.compile(r"\\u([0-9a-fA-F]{4})")

@@ -229,7 +229,7 @@ def tokens_of(text: str) -> Iterator[Token]:
 
 
 def tokens_until(text: str, line: int, column: int) -> list[Token]:
-    """Return the tokens up to the one at a position; empty if no token begins at an earlier one."""
+    """Return the tokens up to the one at a position; empty if no token begins at an earlier position."""
     tokens: list[Token] = []
     for token in tokens_of(text):
         tokens.append(token)

@@ -287,7 +287,7 @@ def _check_reshape(dims: list[int], shape: list[int], name: str, error: Callable
 
 
 def _products(dims: list[int]) -> list[int]:
-    """Return the products of the dimensions between variable ones."""
+    """Return the products of the dimensions between variable dimensions."""
     products = [1]
     for dim in dims:
         if dim == -1:

@@ -37,7 +37,7 @@ _MOST_EVENTS = 1_000_000
 INTERVAL_NS = 1_000_000_000
 #: Intervals that are kept, and those that the numbers are computed from.
 KEPT, RECENT = 120, 5
-#: Newer intervals than the last one that is over.
+#: Intervals after the last that is over.
 _OPEN = 1
 #: How long after its end an interval counts as over: the events of an execution are emitted after it ended.
 _LATE_NS = 100_000_000
@@ -152,7 +152,7 @@ class Activity:
         self._count_requests(list(chain(*requests)), np.repeat(start, counts), np.repeat(end, counts), intervals)
 
     def _count_requests(self, requests: list[Packed], start: Times, end: Times, intervals: _Intervals) -> None:
-        """Count executed requests (see `BatchExecuted`), of which each has the begin and the end of its execution."""
+        """Count executed requests (see `BatchExecuted`); each has the begin and the end of its execution."""
         _, rows, received, queued = (_column(requests, position) for position in range(4))
         succeeded = np.array([not failure for *_, failure in requests], bool)
         for number, begun in self._by_interval(start):

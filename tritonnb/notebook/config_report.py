@@ -127,7 +127,7 @@ class ServedConfig:
         self.update(model)
 
     def update(self, model: Model) -> bool:
-        """Read the running configuration; return whether it is another one."""
+        """Read the running configuration; return whether it has changed."""
         reason = model.load_failure()
         config = None if reason else model.running_config()
         if config == self.config:

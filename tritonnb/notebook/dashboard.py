@@ -80,7 +80,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     ----------
     server : Server
     model : str, optional
-        The model that is shown first; by default the first one.
+        The model that is shown first; by default the first model.
 
     Examples
     --------

@@ -164,7 +164,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         return {**session.history(), "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
-        """Return the time span of the picture: the latest events, and some room for the next ones."""
+        """Return the time span of the picture: the latest events, and some room for the next."""
         debugger = self._debugger
         now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - debugger.begin_ns) / 1e6
         first = debugger.events[max(0, debugger.position - _SHOWN_EVENTS)]

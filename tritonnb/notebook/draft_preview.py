@@ -26,7 +26,7 @@ from tritonnb.server.model_handle import ModelHandle
 
 #: Instead of the newest event, before a draft is replayed.
 _NEVER = object()
-#: Events of the model from which the service times are taken.
+#: Events of the model that give the service times.
 _MOST_EVENTS = 6000
 
 

@@ -64,5 +64,5 @@ class EnsembleView(PolledView):
     def _show_step(self, name: str) -> None:
         steps: list[Json] = self._graph.graph["nodes"]
         if any(node["label"] == name and node["step"] >= 0 for node in steps):
-            # Not in `_parts`: the step's own view stays open when this one is closed.
+            # Not in `_parts`: the step's own view stays open when this view is closed.
             self.children = (self.status, self._graph, ModelHandle(self._model.server, name).watch())

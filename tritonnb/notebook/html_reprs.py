@@ -44,7 +44,7 @@ def _key(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _version_row(entry: Mapping[str, Any], stats: StatisticsEntry | None, config: Any) -> list[object]:
-    """Return a row with the values of `_VERSION_TITLES`; unknown ones are empty."""
+    """Return a row with the values of `_VERSION_TITLES`; unknown values are empty."""
     state = state_text(entry) if "state" in entry else "not loaded"
     runs = ["", ""] if config is None else [config.backend or config.platform, describe_scheduling(config)]
     counts = [stats["inference_count"], stats["execution_count"], mean_batch_text(stats)] if stats else ["", "", ""]

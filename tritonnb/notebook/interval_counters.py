@@ -135,7 +135,7 @@ def merge_into(target: dict[int, list[Any]], at: int, values: list[Any], merges:
 
 
 class MergedIntervals:
-    """Counters of the intervals since the begin: short for the newest, longer for older ones.
+    """Counters of the intervals since the begin: short for the newest, longer for older intervals.
 
     Level ``n`` has intervals of 2ⁿ widths; each level keeps from ``keep`` to twice as many, so an hour takes about
     twice the memory of a minute, not 60 times.

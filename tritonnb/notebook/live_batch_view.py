@@ -39,7 +39,7 @@ _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.4, 1.0
 #: The interval at which events are taken if no output shows the view any more.
 _ABSENT_S = 5.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
-#: Events from which the last state is drawn.
+#: Events that the last state is drawn from.
 _RECENT = 2000
 #: Requests that are sent if the user wants to see some, and their rate.
 _FEW, _FEW_RATE = 20, 40.0
@@ -373,7 +373,7 @@ def _since_known_depth(events: list[Packed], depth: int) -> tuple[list[Packed], 
     Parameters
     ----------
     events : list of tuple
-        The remembered events of a model, of which the first ones are forgotten.
+        The remembered events of a model, without the first, which are forgotten.
     depth : int
         The number of requests that wait now.
     """

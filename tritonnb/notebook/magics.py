@@ -202,7 +202,7 @@ class TritonMagics(Magics):
 
 
 def _saved(file: Path, text: str) -> str:
-    """Write a file, and return a remark about where its text and the previous one are."""
+    """Write a file, and return a remark about where its text and the previous text are."""
     backup = write_text(file, text)
     return f"; saved to {file}" + (f"; the previous text is in {backup.name}" if backup is not None else "")
 

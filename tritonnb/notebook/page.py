@@ -29,7 +29,7 @@ from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.widget_files import STATIC, join_modules
 from tritonnb.recording.recording import Recording
 
-#: The number of requests of each model whose latencies are split.
+#: The number of requests of each model with split latencies.
 _MOST_REQUESTS = 2000
 _POLICY = (
     "default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "

@@ -18,7 +18,7 @@ from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.background import BackgroundServer
 
-#: Intervals without a request after which a model is idle.
+#: A model is idle after this number of intervals without a request.
 _IDLE = 3
 #: Applied configurations of a model that are listed.
 _PERIODS = 20
@@ -104,7 +104,7 @@ class ServerMonitor:
         """Return the configurations of a model in the order of application; empty if there is none.
 
         Each has its ``time`` (seconds since the epoch), a ``text``, and the numbers of its time: ``n``, ``rate``,
-        ``errors``, ``p50_ms`` and ``p99_ms``. For the first one, and for long times, only the last seconds count.
+        ``errors``, ``p50_ms`` and ``p99_ms``. For the first reading, and for long times, only the last seconds count.
         """
         periods = self._periods.get(model, ())
         return [*list(periods)[:-1], {**periods[-1], **self._numbers_since(model, periods[-1])}] if periods else []

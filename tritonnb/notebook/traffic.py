@@ -1,7 +1,7 @@
 """``server["digits"].traffic()``: a panel that sends requests to a model until it is stopped.
 
 The numbers shown come from the load itself; they are updated at most five times a second, even while a cell runs.
-A changed setting takes effect at once: the running load is stopped and a new one is started.
+A changed setting takes effect at once: the running load is stopped and a new load is started.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tritonnb.telemetry.quantiles import quantile
 #: The update interval, and the window of the rate and the latencies.
 _UPDATE_S, _WINDOW_S = 0.2, 2.0
 _BINS = 32
-#: Responses from which on percentiles are shown.
+#: The least number of responses for percentiles.
 _ENOUGH = 20
 _OPEN = "open loop"
 _IDLE = "This panel sends no requests."
@@ -84,7 +84,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
     load : Load or None
         The current or the last load.
     options : dict of str to Any
-        Arguments of `tritonnb.load` for which the panel has no control.
+        Arguments of `tritonnb.load` without a control in the panel.
     sending : bool
         Whether requests are sent; setting it starts or stops the traffic.
     settings : dict

@@ -150,7 +150,7 @@ class ViewSession:
         return self.encode(self.tracker.take_changes(now_ns))
 
     def encode(self, changes: Delta) -> Json:
-        """Return a delivery; changes are encoded in the order in which they were taken."""
+        """Return a delivery; changes are encoded in the order of taking."""
         before, self._last = self._last, changes
         if self._stateful:
             self._follow_slots(changes.executed, changes.counters)

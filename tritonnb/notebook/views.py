@@ -251,7 +251,7 @@ def open_view(kind: type[W], server: BackgroundServer | Remote, model: str | Non
 
 
 def forget_view(server: BackgroundServer | Remote, view: object) -> None:
-    """Forget a widget; the next `open_view` creates another one."""
+    """Forget a widget; the next `open_view` creates another widget."""
     views = _open.get(server, {})
     for key in [key for key, other in views.items() if other is view]:
         del views[key]

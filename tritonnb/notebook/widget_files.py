@@ -35,7 +35,7 @@ def join_modules(entry: Path) -> str:
     Parameters
     ----------
     entry : pathlib.Path
-        The module whose exports are kept.
+        The module that keeps its exports.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from tritonnb.core.forks import call_in_children, fork_safe
 
 logger = logging.getLogger(__name__)
 
-#: What a worker runs: a call without arguments whose result is ignored.
+#: What a worker runs: a call without arguments; its result is ignored.
 Job = Callable[[], object]
 
 
@@ -63,7 +63,7 @@ class ViewThread:
 
 
 class Worker:
-    """A thread that runs jobs in the order in which they were submitted.
+    """A thread that runs jobs in the order of submission.
 
     Parameters
     ----------

@@ -135,7 +135,7 @@ class Arrival:
 def arrivals_of(
     events: Iterable[Event], arrived: Mapping[int, RequestArrived], requests: Iterable[RequestRecord]
 ) -> list[Arrival]:
-    """Return the arrival of each request of a recording, in µs after the first one.
+    """Return the arrival of each request of a recording, in µs after the first arrival.
 
     Parameters
     ----------

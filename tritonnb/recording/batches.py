@@ -1,4 +1,4 @@
-"""The batches that ran and the requests in them, joined from the events of a recording; and unusually long ones."""
+"""The batches that ran and the requests in them, joined from the events of a recording; and unusually long batches."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Batch:
 
     @property
     def why(self) -> str:
-        """The reason for which the scheduler sent this batch, as a sentence."""
+        """Why the scheduler sent this batch, as a sentence."""
         return explain(self.reason)
 
     @property
@@ -153,7 +153,7 @@ def latencies_ms(requests: Iterable[RequestRecord]) -> list[float]:
 
 
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
-    """Yield every batch that ran, with its requests, in the order in which the batches finished."""
+    """Yield every batch that ran, with its requests, in the order of completion."""
     sent = {event.batch: event for event in events if isinstance(event, BatchSent)}
     arrived = {event.serial: event for event in events if isinstance(event, RequestArrived)}
     for event in events:

@@ -35,7 +35,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """Tensors that a node writes and another one reads; ``source`` and ``target`` are positions in the nodes."""
+    """Tensors that a node writes and another node reads; ``source`` and ``target`` are positions in the nodes."""
 
     source: int
     target: int
@@ -66,7 +66,7 @@ def ensemble_graph(config: pb.ModelConfig) -> StepGraph:
     Parameters
     ----------
     config : inference.ModelConfig
-        A valid one, in which the steps form no cycle.
+        A valid configuration; its steps form no cycle.
 
     Raises
     ------

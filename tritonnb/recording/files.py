@@ -1,4 +1,4 @@
-"""Recording files: one JSON value per line, of which every value is checked.
+"""Recording files: one JSON value per line; every value is checked.
 
 The first line holds the format, whether the recording is simulated, the configurations of the models as *config.pbtxt*
 text, and what is known about the trace from which it was made. Every other line is one event.

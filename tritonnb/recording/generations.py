@@ -34,7 +34,7 @@ class Generation:
     arrived_ns : int
         When its request was accepted.
     steps : tuple of (int, int)
-        Begin and end of each step; the first one reads the prompt, and each makes a token.
+        Begin and end of each step; the first step reads the prompt, and each makes a token.
     free_ns : int
         When the next generation could take its place.
     """
@@ -160,7 +160,7 @@ class TokenTimes:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens of all generations, over the time from the first one sent to the last one complete."""
+        """Tokens of all generations, from the time when the first was sent until the last was complete."""
         span_ns = max(self.end_ns) - min(self.begin_ns) if self.count else 0
         return sum(self.tokens) / span_ns * 1e9 if span_ns else 0.0
 

@@ -71,7 +71,7 @@ class PipelineRequest:
     record : RequestRecord or None
         Its last execution, with its batch; None for ensembles, refused requests, and responses from the cache.
     steps : tuple of PipelineRequest
-        The requests that it caused, in the order in which they began.
+        The requests that it caused, ordered by begin.
     complete : bool
         Whether the recording contains its beginning and its end.
     """

@@ -48,7 +48,7 @@ class Recording:
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
     simulated : bool
-        True for a simulation, whose times are virtual.
+        True for a simulation, which has virtual times.
     source : TraceSource or None
         What is known about the trace that it was made from (`from_trace`); None for other recordings.
 
@@ -218,12 +218,12 @@ class Recording:
 
     @cached_property
     def executed(self) -> list[tuple[Batch, list[RequestRecord]]]:
-        """The batches that ran, in the order in which they finished, each with its requests."""
+        """The batches that ran, in the order of completion, each with its requests."""
         return list(batches_of(self.events))
 
     @cached_property
     def batches(self) -> list[Batch]:
-        """The batches that ran, in the order in which they finished."""
+        """The batches that ran, in the order of completion."""
         return [batch for batch, _ in self.executed]
 
     @cached_property
@@ -288,7 +288,7 @@ class Recording:
 
     @property
     def instances(self) -> list[str]:
-        """The names of the instances that ran a batch, and of configured ones that stayed idle."""
+        """The names of the instances that ran a batch, and of configured instances that stayed idle."""
         seen = {batch.instance for batch in self.batches}
         replicas = self.replicas
         for name, config in self.configs.items():
@@ -387,7 +387,7 @@ class Recording:
             )
 
     def arrivals(self) -> list[Arrival]:
-        """Return the arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
+        """Return the arrival of each request, in µs after the first arrival: for `simulate`, `load` or `sweep`."""
         self.require_every_request("arrivals()")
         return arrivals_of(self.events, self.arrived, self.requests)
 

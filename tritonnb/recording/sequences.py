@@ -17,7 +17,7 @@ from tritonnb.scheduling.from_config import sequence_batcher_settings
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.scheduling.sequence_strategies import DirectSettings
 
-#: Recent batches kept for each instance, to find the one that ran at a given time.
+#: Recent batches kept for each instance, to find the batch that ran at a given time.
 _REMEMBERED = 4096
 #: How the occupancy of a slot ended.
 END, IDLE, OPEN = "END", "idle", ""
@@ -68,7 +68,7 @@ class SlotOccupancy:
 
 
 class SlotHistory:
-    """The slot occupancies derived from batches, added in the order in which each instance ran them.
+    """The slot occupancies derived from batches, added in the order of execution by each instance.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def slot_count(config: pb.ModelConfig) -> int:
 
 
 def number_sequences(occupancies: Sequence[SlotOccupancy]) -> dict[int | str, int]:
-    """Number the sequences in the order in which they arrived, to choose their colours."""
+    """Number the sequences in the order of arrival, to choose their colours."""
     ordered = sorted(occupancies, key=lambda occupancy: occupancy.arrived_ns)
     distinct = dict.fromkeys(occupancy.sequence for occupancy in ordered)
     return {sequence: number for number, sequence in enumerate(distinct)}
@@ -198,7 +198,7 @@ class _Slot:
             occupancy.released_ns, occupancy.ended = expired, IDLE
 
     def _release_previous(self, occupancy: SlotOccupancy, batch: Batch) -> int:
-        """End the previous occupancy of a slot in which another sequence runs now."""
+        """End the previous occupancy of a slot that another sequence has now."""
         if occupancy.released_ns is None:  # it was cancelled, which is not visible in batches
             occupancy.released_ns = min(self._done_ns, batch.sent_ns)
             occupancy.ended = END if self._iterative else OPEN

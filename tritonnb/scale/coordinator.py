@@ -15,7 +15,7 @@ from itertools import count
 from tritonnb.core.json_types import JsonDict
 from tritonnb.scale.sequences import SequenceKey
 
-#: Seconds without a report after which a replica is no longer listed.
+#: A replica without a report for these seconds is no longer listed.
 _SILENT_S = 30.0
 #: Seconds after its START during which a sequence is kept although its replica does not report it yet.
 GRACE_S = 10.0
@@ -41,7 +41,7 @@ class DeploymentChange:
 
     @classmethod
     def of_settings(cls, method: str, target: str, body: bytes, model: str, names: Iterable[str]) -> DeploymentChange:
-        """Return a change of settings with these names; it replaces an earlier one of the same settings."""
+        """Return a change of settings with these names; it replaces an earlier change of the same settings."""
         return cls(f"settings {target} {model} {' '.join(sorted(names))}", method, target, body)
 
 
@@ -133,11 +133,11 @@ class Coordinator:
         return self.sequences.setdefault(key, proposed)
 
     def find(self, key: SequenceKey) -> str | None:
-        """Return the replica of a live sequence; None for an unknown one."""
+        """Return the replica of a live sequence; None for an unknown sequence."""
         return self.sequences.get(key)
 
     def end_sequence(self, key: SequenceKey, replica: str) -> None:
-        """Remove a sequence that ended on a replica, unless it is on another one now."""
+        """Remove a sequence that ended on a replica, unless it is on another replica now."""
         if self.sequences.get(key) == replica:
             self._remove(key)
 

@@ -273,7 +273,7 @@ class Dispatcher:
         await self.ask("end_sequence", key, replica)
 
     async def _lose(self, replica: str) -> None:
-        """Remove a lost replica, whose sequences have ended."""
+        """Remove a lost replica; its sequences have ended."""
         self._known = {key: other for key, other in self._known.items() if other != replica}
         if replica:
             ended = await self.ask("forget", replica)

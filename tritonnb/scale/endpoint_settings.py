@@ -84,7 +84,7 @@ def check_caller(host: str | None, peer: str) -> None:
     Parameters
     ----------
     host : str or None
-        The address on which gRPC is served; None if it is not known.
+        The address that gRPC is served on; None if it is not known.
     peer : str
         The caller as gRPC names it: ``ipv4:127.0.0.1:5000``, ``ipv6:[::1]:5000``, ``unix:...``.
 

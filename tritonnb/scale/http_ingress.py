@@ -59,7 +59,7 @@ class HttpRequest:
     method, target : str
         The target is the path as it was sent, with the query.
     headers : dict of bytes to bytes
-        By name in lower case; the values of a repeated one are joined by commas, as on a single server.
+        By name in lower case; the values of a repeated header are joined by commas, as on a single server.
     body : bytes
     """
 
@@ -304,7 +304,7 @@ async def _send_response(send: Send, response: bytes) -> None:
 
 
 async def _send_parts(send: Send, parts: AsyncIterator[bytes]) -> None:
-    """Send a response whose first part begins with the status line and headers."""
+    """Send a response; its first part begins with the status line and headers."""
     begun = False
     async for part in parts:
         if not begun:

@@ -20,7 +20,7 @@ from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.json_types import Json
 from tritonnb.core.version import TRITON_CONTAINER, TRITON_VERSION, VERSION
 
-#: Triton's image of the release whose behaviour this server has.
+#: Triton's image of the release that this server behaves like.
 TRITON_IMAGE = f"nvcr.io/nvidia/tritonserver:{TRITON_CONTAINER}-py3"
 #: Of Ray's own image, a version that `tritonnb.scale.ray` needs.
 RAY_VERSION = "2.60.0"
@@ -188,7 +188,7 @@ def kubernetes(workload: Workload) -> list[Json]:
     Returns
     -------
     list of dict
-        Manifests, in the order in which to apply them.
+        Manifests, in the order to apply them.
 
     Raises
     ------

@@ -25,7 +25,7 @@ def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> Json:
     Returns
     -------
     dict
-        ``model_stats``: an entry for each model version, in the order in which they occur first.
+        ``model_stats``: an entry for each model version, in order of first occurrence.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> Json:
 
 
 def add_entries(left: Mapping[str, Any], right: Mapping[str, Any]) -> Json:
-    """Return the sum of two entries of the statistics, of the same model or of different ones."""
+    """Return the sum of two entries of the statistics, of the same model or of different models."""
     return {name: _sum(name, left.get(name), right.get(name)) for name in {**left, **right}}
 
 

@@ -74,7 +74,7 @@ class EventRecorder:
             Chosen by the client.
         models : collection of str
         stage : str
-            ``begin``: the first call for all replicas; ``end``: the last one; else empty. A replica that is called for
+            ``begin``: the first call for all replicas; ``end``: the last call; else empty. A replica that is called for
             the first time later has been added since the recording began: it returns its recent events.
 
         Returns

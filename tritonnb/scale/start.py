@@ -45,7 +45,7 @@ def scale(
         Of a Ray cluster: ``"auto"`` for one on this machine, ``"HOST:6379"``, ``"ray://HOST:10001"``. By default the
         cluster that this process is connected to, the one in ``RAY_ADDRESS``, or a new one on this machine.
     host : str, optional
-        The address on which Ray's HTTP proxies listen.
+        The address that Ray's HTTP proxies listen on.
     port : int, optional
         HTTP port; 0 for any free port. By default 8000 or the next free port.
     grpc_port : int, optional
@@ -182,7 +182,7 @@ class ScaledServer(OfThisProcess):
         return replicas
 
     def scale_to(self, replicas: int) -> None:
-        """Change the number of replicas of the whole repository, and wait until the new ones run.
+        """Change the number of replicas of the whole repository, and wait until the new replicas run.
 
         Live sequences do not move: a draining replica serves its sequences until they end, or until ``exit_timeout``.
 

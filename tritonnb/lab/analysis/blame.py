@@ -16,7 +16,7 @@ from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.batches import RequestRecord, last_executions
 from tritonnb.recording.recording import Recording
 
-#: The causes that executions are part of, that of the request's batch or of earlier ones.
+#: The causes that executions are part of, the execution of the request's batch or of earlier batches.
 _WITH_EXECUTIONS = (split.WAITS - {split.QUEUE_DELAY, split.OVERHEAD}) | {split.COMPUTE_INFER}
 
 
@@ -159,7 +159,7 @@ def blame_slowest(rec: Recording, config: pb.ModelConfig, most: int) -> list[Bla
 
 
 def _find(rec: Recording, request: RequestRecord | int | str | None) -> RequestRecord:
-    """Return the execution of a request: its last one if it ran several times."""
+    """Return the last execution of a request."""
     if isinstance(request, RequestRecord):
         return request
     if request is None:

@@ -157,7 +157,7 @@ max_batch_size 4; instance 0 just became free
     # --- moving -------------------------------------------------------------------------------
 
     def step(self, count: int = 1) -> bool:
-        """Go to the next event, or to the previous one (-1); return False at the end and the beginning.
+        """Go to the next event, or to the previous event (-1); return False at the end and the beginning.
 
         Parameters
         ----------

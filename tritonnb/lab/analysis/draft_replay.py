@@ -109,7 +109,7 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
 
 
 def _continued(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-    """Yield arrivals whose sequences may have begun earlier: they start with their first arrival here."""
+    """Yield arrivals of sequences that may have begun earlier: they start with their first arrival here."""
     started: set[int | str] = {0, ""}  # requests without a sequence
     for arrival in arrivals:
         yield arrival if arrival.sequence_id in started else replace(arrival, sequence_start=True)

@@ -51,7 +51,7 @@ COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT = "compute_input", "compute_infer",
 RESPONSE = "response"
 PREFILL, DECODE, OTHER_STEPS = "prefill", "decode", "other_steps"
 
-#: What each cause of latency means, in the order in which they are reported.
+#: What each cause of latency means, in the order of the report.
 CAUSES: Mapping[str, str] = {
     RECEPTION: "it was received and not yet in the queue",
     SEQUENCE_SLOT: "its sequence was in the backlog: other sequences had all batch slots",
@@ -174,7 +174,7 @@ class LatencySplitter:
     def _causes(self, request: RequestRecord, begin_ns: int) -> Iterator[tuple[str, int, int | None]]:
         """Yield the causes that follow each other in an execution: the cause, its end, and the number of its batch.
 
-        A cause that ends before the one before it, or before ``begin_ns``, has no time.
+        A cause that ends before its predecessor, or before ``begin_ns``, has no time.
         """
         lane = self._lanes[self._executed[request.batch].instance] if self._sequences else self._shared
         place = lane.place[request.batch]
@@ -221,7 +221,7 @@ class LatencySplitter:
                     continue
                 key = (event.batch, request.serial)
                 slot_ns = entered_ns = max(request.queued_ns, assigned.get(key, 0))
-                if self._oldest:  # the batcher gets a request when the one before it in its slot was released
+                if self._oldest:  # the batcher gets a request when the request before it in its slot was released
                     sequence, released_ns = previous.get((event.instance, slot), (0, 0))
                     entered_ns = max(slot_ns, released_ns)
                     slot_ns = slot_ns if sequence == request.sequence_id else entered_ns
@@ -306,7 +306,7 @@ class LatencySplitter:
         return rows
 
     def _order(self, batch: int, serial: int) -> tuple[int, int]:
-        """Return the order in which requests entered the batcher."""
+        """Return the order of the requests in the batcher."""
         return self._entry(batch, serial), self._position.get(serial, -1)
 
     def _level(self, serial: int) -> int:
@@ -326,7 +326,7 @@ def _cause_in_generation(cause: str, step: int) -> str:
 
 
 class _Lane:
-    """The batches that one set of instances ran, in the order in which they were sent."""
+    """The batches that one set of instances ran, in the order of sending."""
 
     def __init__(self, batches: list[BatchSent], executed: Mapping[int, BatchExecuted], instances: int = 1) -> None:
         self.batches = batches

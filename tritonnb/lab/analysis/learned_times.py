@@ -32,11 +32,11 @@ Stall = tuple[int, int]
 _NEIGHBOURS = 32
 #: A pause in the recording is at least this many times as long as the average time between executions.
 _PAUSE = 10
-#: Executions that begin beside another one share at least that much more of their time.
+#: Executions that begin beside another execution share at least that much more of their time.
 _LEAST_SHARED = 0.1
 #: A cost that is proportional to the time must fit better by this factor than a cost that falls with it.
 _CLEARLY = 1.1
-#: Instances whose typical times differ by more than this factor have different speeds.
+#: Instances have different speeds if their typical times differ by more than this factor.
 _NOTABLE_SPEED_RATIO = 1.1
 #: An instance does not get faster below, or slower above, these idle times in ms.
 _LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
@@ -55,7 +55,7 @@ class LearnedTimes(VaryingService):
     Attributes
     ----------
     executions : tuple of RecordedExecution
-        In the order in which they began.
+        Ordered by begin.
     replicas : int
         Number of servers on which they ran.
     are_of_single : bool
@@ -109,7 +109,7 @@ class LearnedTimes(VaryingService):
             return most_ns * self._relative(rows, size) ** power
 
         def misfit(power: int) -> float:
-            """Return how far other sizes are from this one if this is how the cost depends on the size."""
+            """Return how far other sizes are from this size if this is how the cost depends on the size."""
             others = [(one, self._relative(one.rows, size)) for one in known if one.rows != size]
             all_shared = (self._not_idle_ns(one) + (1 - one.shared) * cost_ns(one.rows, power) for one, _ in others)
             return math.fsum(abs(shared_ns - ns / times) for ns, (_, times) in zip(all_shared, others, strict=True))
@@ -256,14 +256,14 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def _regular(self) -> list[WithFactor]:
-        """All executions but outliers and the first one of each instance, with their factors of the expected time."""
+        """All executions but outliers and the first of each instance, with their factors of the expected time."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
         regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
         pairs = [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
         return list(self._undisturbed(pairs)) if self.are_of_single else pairs
 
     def _undisturbed(self, pairs: Sequence[WithFactor]) -> Iterator[WithFactor]:
-        """Replace executions beside others, which vary more, by undisturbed ones from about the same time.
+        """Replace executions beside others, which vary more, by undisturbed executions from about the same time.
 
         Short ones are more often undisturbed: the other one took at least as long as the replaced one ran alone.
         """
@@ -385,7 +385,7 @@ class LearnedTimes(VaryingService):
         factor_at : callable
         stalls : iterable of Stall
         luck : float, optional
-            By how many standard deviations the true times of rare sizes differ from the typical ones.
+            By how many standard deviations the true times of rare sizes differ from typical times.
         """
         waiting = deque(stalls)
         typical = self.function
@@ -422,7 +422,7 @@ def _slope(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
 
 
 def _batches_text(sizes: Sequence[int]) -> str:
-    """Return batch sizes as text, adjacent ones as spans: ``batches of 3 and 5 to 7 rows``."""
+    """Return batch sizes as text, adjacent sizes as spans: ``batches of 3 and 5 to 7 rows``."""
     spans: list[list[int]] = []
     for rows in sizes:
         if spans and spans[-1][-1] == rows - 1:
@@ -440,7 +440,7 @@ def _batches_text(sizes: Sequence[int]) -> str:
 def service(rec: Recording) -> LearnedTimes:
     """Return the execution times as a service model, for simulations of the recorded arrivals.
 
-    An execution with the rows and at the time of a recorded one takes as long; any other one takes the typical time
+    An execution with the rows and at the time of a recorded execution takes as long; any other takes the typical time
     of its size, varied as recorded around its time. Called with rows, it returns the latter, in nanoseconds.
 
     Raises
@@ -454,14 +454,14 @@ def service(rec: Recording) -> LearnedTimes:
 
 
 def outliers(rec: Recording) -> list[Outlier]:
-    """Batches whose execution took much longer than others of their size, for a recording of one model."""
+    """Batches that took much longer to execute than others of their size, for a recording of one model."""
     by_number = {batch.number: batch for batch in rec.batches}
     found = service(rec).of_executions.outliers if rec.batches else ()
     return [Outlier(by_number[one.batch], one.time_ns / expected_ns) for one, expected_ns in found]
 
 
 def late_starts(rec: Recording) -> dict[int, tuple[int, int]]:
-    """Batches whose execution began long after it could have begun, for a recording of one model.
+    """Batches that began to execute long after they could have begun, for a recording of one model.
 
     By their number: how long after, and how long it takes typically (median), in ns.
     """

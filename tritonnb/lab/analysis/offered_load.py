@@ -21,7 +21,7 @@ class OfferedLoad:
     Attributes
     ----------
     rate : float
-        Arriving requests per second, including refused ones.
+        Arriving requests per second, including refused requests.
     rows : float
         Mean number of rows per request.
     throughput : float

@@ -31,7 +31,7 @@ class RecordedExecution:
     dispatch_ns : int
         The part of it before the execution began.
     busy : int
-        Instances of the server that were busy then, with this one.
+        Instances of the server that were busy then, including this instance.
     shared : float
         The share (0 to 1) of its time during which another instance was busy.
     alone_ns : int
@@ -39,7 +39,7 @@ class RecordedExecution:
     idle_ns, server_idle_ns : int
         How long its instance was idle before, and how long all instances of its server were.
     first : bool
-        Whether it was the first one of its instance.
+        Whether it was the first execution of its instance.
     batch : int
         Its number in the recording.
     instance : str
@@ -60,7 +60,7 @@ class RecordedExecution:
 
 
 def executions_of(rec: Recording) -> list[RecordedExecution]:
-    """Return the executions of a recording, in the order in which they began."""
+    """Return the executions of a recording, ordered by begin."""
     origin_ns = rec.first_arrival_ns
     queued: dict[int, list[int]] = {}
     for request in rec.requests:

@@ -25,11 +25,11 @@ from tritonnb.recording.sequences import slot_count
 from tritonnb.telemetry.quantiles import quantile
 
 Edits = dict[str, Any]
-#: Requests before the one in question that are simulated.
+#: Requests before the request in question that are simulated.
 _MAX_EARLIER = 2000
 #: The simulation ends with the arrivals within this multiple of the latency, unless the request takes longer.
 _HORIZON = 4
-#: Instances that are tried in addition to the configured ones.
+#: Instances that are tried in addition to the configured instances.
 _MORE_INSTANCES = (1, 2, 3, 4, 8)
 
 

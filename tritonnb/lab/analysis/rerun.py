@@ -24,13 +24,13 @@ class Rerun:
     purpose : str
         For error messages.
     service : Service, optional
-        Execution times; by default the recorded ones.
+        Execution times; by default the recorded times.
 
     Attributes
     ----------
     config : ModelConfig
     arrivals : list of Arrival
-        In µs after the first one.
+        In µs after the first arrival.
     times : Service
     first_step_ns : int
         What the first step of a generation adds to its time.
@@ -70,7 +70,7 @@ class Rerun:
         ----------
         config : ModelConfig
         arrivals : list of Arrival
-            All recorded ones or some of them. Times count from the first one recorded.
+            All recorded arrivals or some of them. Times count from the first recorded arrival.
         seed : int, optional
             Of execution times that were not recorded.
         """
@@ -93,7 +93,7 @@ def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
 
 
 def only_model(models: Set[str], purpose: str) -> str:
-    """Return the only one of the models in a recording.
+    """Return the only model in a recording.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class RuleRow:
 
 
 def rule_table(verdict: Reason | None) -> list[RuleRow]:
-    """Return the rules of a scheduler, in the order in which they are tried; one of them applies.
+    """Return the rules of a scheduler in the order of the scheduler; one of them applies.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ _make_copyable(ResponseOrder, lambda order: ())
 
 @dataclass(slots=True)
 class _State:
-    """A state in which the scheduler may be.
+    """A possible state of the scheduler.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class _State:
 
 
 class ReplayedScheduler:
-    """The scheduler of one model, driven along a record, in all states in which it may be.
+    """The scheduler of one model, driven along a record, in all its possible states.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ class ReplayedScheduler:
         yield state
 
     def _possible(self, states: Iterable[_State]) -> list[_State]:
-        """Return the states whose payloads are parts of recorded batches, or else all, and equal ones once."""
+        """Return the states whose payloads are parts of recorded batches, or else all; equal states count once."""
         distinct: dict[Hashable, _State] = {}
         for state in sorted(states, key=lambda state: state.assumptions):
             distinct.setdefault(_key(state), state)

@@ -15,7 +15,7 @@ from typing import TypeVar
 MOST_OF_CAPACITY = 0.9
 #: Simulations of a result, and the share of them in which the constraint has to hold.
 SAMPLES, CERTAIN = 20, 0.95
-#: The share of the requests of a simulation that do not count, the first ones.
+#: The share of the requests at the beginning of a simulation that do not count.
 SETTLED = 0.25
 T = TypeVar("T")
 

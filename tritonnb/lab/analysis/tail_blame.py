@@ -30,7 +30,7 @@ from tritonnb.telemetry.quantiles import quantile
 QUANTITIES = ("latency", "queue", "compute", "rows", "batch", "priority", "time")
 #: A request is helped by a change that shortens its latency by this share.
 _HELPED = 0.1
-#: A larger change of the configuration must help this share of the requests more than a smaller one.
+#: A larger change of the configuration must help this share of the requests more than a smaller change.
 _WORTH_MORE = 0.05
 #: Candidates come from the causes with the largest sums; each candidate is one simulation.
 _MOST_CAUSES, _MOST_CANDIDATES = 3, 12
@@ -232,7 +232,7 @@ def blame(
     where: str | None = None,
     service: Service | None = None,
 ) -> Blame | TailBlame:
-    """Split the latency of a request, or of the slowest ones, into causes, and find what would remove each.
+    """Split the latency of a request, or of the slowest requests, into causes, and find what would remove each.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class Theory:
     Attributes
     ----------
     rate : float
-        Arriving requests per second, including refused ones.
+        Arriving requests per second, including refused requests.
     throughput : float
         Executed requests per second, from the first arrival to the end of the last execution. It is below ``rate`` if
         the server is overloaded or refuses requests.

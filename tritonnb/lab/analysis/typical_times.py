@@ -19,7 +19,7 @@ STALL_FACTOR = 3.0
 NEIGHBOUR_COUNT = 5
 #: A size with fewer executions is compared with its neighbours before it is believed: its median may be a stall's.
 RARE_COUNT = 4 * NEIGHBOUR_COUNT
-#: Sizes that differ by this factor are worth half as much to each other as adjacent ones.
+#: Sizes that differ by this factor are worth half as much to each other as adjacent sizes.
 _HALF_WEIGHT_RATIO = 2.0
 #: The nearest recorded sizes that determine a line, on each side of a size.
 _NEAREST = 8
@@ -45,7 +45,7 @@ class SizeTimes:
     ----------
     rows : int
     times_ns : list of float
-        The recorded executions without the stalled ones, ascending.
+        The recorded executions without stalled executions, ascending.
     stalled : int
         The number of stalled executions.
     typical_ns : float
@@ -183,7 +183,7 @@ class TypicalTimes:
         slope = min(_line(_weighted(points, edge.rows))[1], edge.typical_ns / edge.rows)
         if upwards:
             return slope
-        # Smaller batches are only as much faster as the number and the range of the recorded ones prove.
+        # Smaller batches are only as much faster as the number and the range of the recorded executions prove.
         counts = [(size.rows, len(size.times_ns)) for size in self.sizes.values()]
         mean = sum(rows * count for rows, count in counts) / max(1, sum(count for _, count in counts))
         proof = sum(count * (rows - mean) ** 2 for rows, count in counts)

@@ -18,7 +18,7 @@ from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.statistics_entry import SETTLED
 
-#: The number of batches of a size from which on its time is compared with others.
+#: The time of a size is compared with others if it has at least this number of batches.
 ENOUGH = 20
 
 

@@ -17,7 +17,7 @@ from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
 _QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
-#: Above this ratio of p99 to p50 the latency axis is logarithmic; a linear one would show two bars.
+#: Above this ratio of p99 to p50 the latency axis is logarithmic; a linear axis would show two bars.
 _LONG_TAIL = 25.0
 
 

@@ -20,7 +20,7 @@ REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
 PRIORITIES = ("#0F0F0F", "#3C2D2D", "#5A3C2D", "#875A4B", "#A57869")
 #: Distinguish requests, sequences and other items of a series; their order has no meaning.
 SERIES = ("#5372BE", "#5D2B3C", "#D95E35", "#42908E", "#3A3BA3", "#6D220A", "#AB7866")
-#: Text and lines whose colour has no meaning.
+#: Text and lines with a colour that has no meaning.
 INK, GREY, LIGHT, PAPER = "#222222", "#6E6E6E", "#D9D9D9", "#FFFFFF"
 #: The background of lanes.
 PANEL = "#F4F4F4"
@@ -48,7 +48,7 @@ def series(number: int) -> str:
 def priority(level: int, levels: int) -> str:
     """Return the colour of a priority level, from 1, of a model with ``levels``: few levels differ more in lightness.
 
-    Levels beyond the number of colours have the last one.
+    Levels beyond the number of colours have the last colour.
     """
     last = min(max(levels, 2), len(PRIORITIES)) - 1
     at = min(max(level, 1) - 1, last)

@@ -28,7 +28,7 @@ from tritonnb.core.forks import fork_safe
 from tritonnb.core.json_types import Json
 from tritonnb.lab.figures.palette import DARK, DARK_PAGES, INK, PAPER
 
-#: Of the two drawings, only the one for the page's theme is shown.
+#: Only the drawing for the page's theme is shown.
 _STYLE = "<style>{pages} {{ display: inline !important; }} {hidden} {{ display: none !important; }}</style>".format(
     pages=", ".join(f"{page} img.tnb-on-dark" for page in DARK_PAGES),
     hidden=", ".join(f"{page} img.tnb-on-dark ~ img.tnb-on-light" for page in DARK_PAGES),
@@ -86,7 +86,7 @@ class Picture(Figure):
         return f"{opened}<title>{html.escape(self.alt)}</title>{text[head:]}"
 
     def svg_for_both_themes(self) -> str:
-        """Return an SVG document with two drawings, of which browsers show the one for the theme of the page."""
+        """Return an SVG document with a drawing for each theme; browsers show the drawing for the page's theme."""
         light = self.svg()
         with on_dark(self):
             dark = self.svg()

@@ -77,7 +77,7 @@ def depth_columns(
     times, depths : list of int
         The times of changes in ns, and the depth from each on; see `queue_depth`.
     begin_ns, end_ns : int
-        The range of the columns; the last one may be shorter.
+        The range of the columns; the last column may be shorter.
     width_ns : int
 
     Examples

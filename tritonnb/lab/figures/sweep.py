@@ -1,6 +1,6 @@
 """The figures of a sweep: a bar for each configuration, the Pareto plot of rate and p99 latency, and load curves.
 
-The front of the Pareto plot has the configurations that no other one beats in both. The curves show latency
+The front of the Pareto plot has the configurations that no other configuration beats in both. The curves show latency
 against throughput, with theory: latency rises steeply as the load approaches the capacity.
 """
 

@@ -152,7 +152,7 @@ class LoadResult:
         -------
         dict
             ``requests``, ``rows``, ``failed`` : int
-                Completed requests, rows of the successful ones, and failed requests.
+                Completed requests, rows of successful requests, and failed requests.
             ``duration_s`` : float
                 Seconds from the first intended send time to the last response.
             ``intended_rate``, ``rate``, ``rows_per_second`` : float

@@ -39,12 +39,12 @@ Grid = list[tuple[dict[str, object], pb.ModelConfig]]
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The way in which the configurations of a sweep are tried.
+    """How the configurations of a sweep are tried.
 
     Attributes
     ----------
     runners : list of callable
-        The first one runs the trial of each configuration; the others repeat the running one, to measure the noise.
+        The first runs the trial of each configuration; the others repeat the running configuration, for the noise.
     max_rate, service_times
         As for `SweepResult`.
     rank : callable or None

@@ -154,7 +154,7 @@ def measure(
     sizes : collection of int, optional
         The rows of the batches to measure.
     required_sizes : collection of int, optional
-        Without ``sizes``: those that are measured even if not all possible ones are.
+        Without ``sizes``: those that are measured even if not all possible sizes are.
 
     Raises
     ------
@@ -315,7 +315,7 @@ class Meter:
 
 
 def _following(batches: list[Batch]) -> Iterator[tuple[Batch, Batch]]:
-    """Return pairs of a batch and the next one of the same instance."""
+    """Return pairs of successive batches of an instance."""
     instances: dict[str, list[Batch]] = defaultdict(list)
     for batch in batches[_WARM_UP:]:
         instances[batch.instance].append(batch)

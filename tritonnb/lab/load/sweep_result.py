@@ -62,7 +62,7 @@ class SweepResult:
     by_rate : bool
         Whether the best answers max_rate; otherwise it answers soonest.
     searched : bool
-        Whether the rates are the highest ones that satisfy the constraint.
+        Whether the rates are the highest rates that satisfy the constraint.
     max_rate : float
         Maximum requests per second of this server, if the server and not the model limits the rate; otherwise infinity.
     noise : float
@@ -140,7 +140,7 @@ class SweepResult:
 
     @property
     def _others(self) -> list[Trial]:
-        """The trials of other configurations than the running one, which may be among the tried ones."""
+        """The trials of all configurations but the running configuration."""
         return [trial for trial in self.trials if trial.config != self.running.config]
 
     def _is_better(self, other: Trial) -> bool:
@@ -236,7 +236,7 @@ class SweepResult:
         Returns
         -------
         dict of str to list of Recording
-            ``"running"``, and ``"best"`` if it is another one.
+            ``"running"``, and ``"best"`` if it differs.
 
         Raises
         ------
@@ -296,7 +296,7 @@ class SweepResult:
         return f"is worse, by more than the measurement noise of {self.noise:.0%}"
 
     def _undecided(self) -> str:
-        """State which predicted configurations may be better than the measured ones."""
+        """State which predicted configurations may be better than the measured configurations."""
         if not any(trial.predicted for trial in self.trials):
             return ""
         best = self._first if self._is_better(self._first) else self.running

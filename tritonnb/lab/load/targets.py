@@ -192,7 +192,7 @@ class RemoteTarget(ABC, Generic[E]):
         self.decoupled = config.model_transaction_policy.decoupled
         self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
         self._encoded: dict[int, E] = {}
-        # The requests of each sequence that wait for the one in flight.
+        # The requests of each sequence that wait for the request in flight.
         self._waiting: dict[int | str, deque[PendingRequest]] = {}
         self._lock = RLock()
 
@@ -218,7 +218,7 @@ class RemoteTarget(ABC, Generic[E]):
         pending.on_complete(pending, time.monotonic_ns(), CANCELLED)
 
     def complete(self, pending: PendingRequest, time_ns: int, error: str) -> None:
-        """Complete a request that was sent, and send the next one of its sequence."""
+        """Complete a request that was sent, and send the next request of its sequence."""
         pending.on_complete(pending, time_ns, error)
         with self._lock:
             waiting = self._waiting.get(pending.arrival.sequence_id)

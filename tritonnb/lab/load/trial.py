@@ -168,7 +168,7 @@ class SimulatedTrials:
     def _trial(
         self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig, seed: int, settled: float
     ) -> Trial:
-        """Simulate a configuration; the latencies of a share of the requests, the first ones, do not count."""
+        """Simulate a configuration; the latencies of the first requests, a share of them, do not count."""
         columns = Columns()
         run(config, arrivals, self.service, seed, columns=columns)
         kept, summary = latencies_from_columns(columns), columns.summary()

@@ -51,7 +51,7 @@ _sequence_ids = count(1)
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """Requests whose send times do not depend on responses.
+    """Requests with send times that do not depend on responses.
 
     Attributes
     ----------

@@ -71,7 +71,7 @@ def validated_parts(
     ----------
     config : ModelConfig
     arrivals : sequence of Arrival
-        Of the recording, in µs after the first one. With few of them, or with sequences, there are no parts.
+        Of the recording, in µs after the first arrival. With few of them, or with sequences, there are no parts.
     times : LearnedTimes
         Of the recording.
     recorded : SimulatedLatencies

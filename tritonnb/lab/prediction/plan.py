@@ -1,4 +1,4 @@
-"""The result of `Twin.plan`: the cheapest servers that satisfy a constraint, and the second-best ones."""
+"""The result of `Twin.plan`: the cheapest servers that satisfy a constraint, and the second best."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Option:
         The edited fields of the configuration.
     config : ModelConfig
     replicas : int
-        Servers, with the spare ones.
+        Servers, including spare servers.
     prediction : Prediction
         With all replicas; the throughput is the sum of their throughputs.
     constrained : dict of str to Range
@@ -78,13 +78,13 @@ class Plan:
         Replicas of `best` that may be lost.
     best : Option
     runner_up : Option or None
-        The next one, with another configuration.
+        The next option, with another configuration.
     highest_rate : float
         The highest rate at which ``best`` satisfies the constraint without its spare replicas.
     limit : str
         What prevents a higher rate.
     after_loss : Prediction or None
-        With one replica less; None if there is only one.
+        With one replica less; None for a single replica.
     holds_after_loss : bool
         Whether the constraint holds then: in 95 % of the measured values that are to be expected.
     constrained_after_loss : dict of str to Range

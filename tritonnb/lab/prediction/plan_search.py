@@ -47,7 +47,7 @@ def plan(
 ) -> Plan:
     """Find the cheapest replicas, instances and configuration that satisfy a constraint at a rate.
 
-    The cheapest ones are those with the fewest replicas; of these, with the fewest instances. Replicas are as fast as
+    The cheapest plans have the fewest replicas; of these, the fewest instances. Replicas are as fast as
     the recorded server, and a router sends each request to the less loaded of two; the time of the router is left out.
     Of many replicas, a group is simulated under its share of the arrivals.
 
@@ -56,7 +56,7 @@ def plan(
     constraint : str
         Such as ``"p99 < 50 ms"``, as for `sweep`. It has to hold in 95 % of the simulations.
     rate : float
-        Requests per second of all replicas. They arrive like the recorded ones, but faster.
+        Requests per second of all replicas. They arrive like the recorded requests, but faster.
     spare : int, optional
         Replicas that may be lost without violating the constraint.
     seed : int, optional
@@ -255,7 +255,7 @@ class _Search:
         return capacity(config, lambda rows: times.expected_ns(rows, instances), round(self._rows)) / self._rows
 
     def _least(self, config: pb.ModelConfig) -> float:
-        """Return the replicas whose capacity is the rate."""
+        """Return the number of replicas that have the rate as capacity."""
         return self._rate / self._capacity(config)
 
     def _cost(self, edits: dict[str, Any], config: pb.ModelConfig, most: float) -> tuple[float, ...] | None:

@@ -51,7 +51,7 @@ class Range:
         ----------
         values : sequence of float
         misfit : float, optional
-            Standard deviation of the logarithm of measured values around the simulated ones.
+            Standard deviation of the logarithm of measured values around simulated values.
         most : float, optional
             The largest possible value, such as 1 of a share.
         """
@@ -78,7 +78,7 @@ class Prediction:
     mean_batch_size : Range
         Rows.
     utilization : Range
-        Share (0 to 1) of the time in which instances are busy.
+        Share (0 to 1) of the time that instances are busy.
     remarks : tuple of str
         What was not recorded and so is extrapolated, and what the p99 rests on.
 
@@ -229,7 +229,7 @@ def simulated_figures(
 def resampled_arrivals(
     recorded: Sequence[Arrival], seed: int, scale: float, *, share: float = 1.0, count: int | None = None
 ) -> list[Arrival]:
-    """Return arrivals made of random pieces of recorded ones; few of them, and sequences, stay as they are.
+    """Return arrivals made of random pieces of recorded arrivals; few of them, and sequences, stay as they are.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def resampled_arrivals(
     times_us = np.array([arrival.time_us for arrival in recorded])
     firsts, sizes = times_us[bounds[:-1]], np.diff(bounds)
     spans = times_us[bounds[1:] - 1] - firsts + (times_us[-1] - times_us[0]) / (len(recorded) - 1)
-    # Another recording would have consisted of other pieces: the recorded ones are resampled first.
+    # Another recording would have consisted of other pieces: the recorded pieces are resampled first.
     learned = rng.integers(PIECES, size=PIECES)
     pieces = rng.choice(learned, size=index[-1] // sizes.min() + 1)
     ends, begins_us = np.cumsum(sizes[pieces]), np.cumsum(spans[pieces]) - spans[pieces]

@@ -84,7 +84,7 @@ class Resampled(VaryingService):
 
     def _pieces(self, rng: random.Random, weight: Callable[[int], float] | None = None) -> list[int]:
         """Return the recorded times at which the pieces of a run begin."""
-        # Another recording would have consisted of other pieces: the recorded ones are resampled first.
+        # Another recording would have consisted of other pieces: the recorded pieces are resampled first.
         learned = [rng.randrange(self._recorded_ns) for _ in range(PIECES)]
         weights = None if weight is None else [weight(piece_ns) for piece_ns in learned]
         return rng.choices(learned, weights, k=-(-self.span_ns // self._length_ns) + 1)

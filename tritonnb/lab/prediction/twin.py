@@ -270,7 +270,7 @@ class Twin:
     def misfits(self) -> dict[str, float]:
         """Standard deviation of the logarithm of measured to simulated figures, beyond the scatter of the simulations.
 
-        Latencies contain the time before executions begin, which may be another one in another configuration. The
+        Latencies contain the time before executions begin, which may differ in another configuration. The
         throughput is the rate of the arrivals.
         """
         misfits = {name: misfit_of(self.validation, name) for name in FIGURES if name != "throughput"}
@@ -293,7 +293,7 @@ class Twin:
         return self.misfits[f"latency_p{nearest}_ms"]
 
     def stalls_text(self) -> str:
-        """Return the number of stalls, and how long the first ones lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
+        """Return the number of stalls, and how long the first stalls lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
         stalls = self.times.stalls
         excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in stalls[:5])
         more = ", …" if len(stalls) > 5 else ""
@@ -313,7 +313,7 @@ class Twin:
         slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
         lines.append(f"  slow-down by number of busy instances: {slow}")
         speeds = ", ".join(f"{name}: {factor:.2f}" for name, factor in times.instance_speeds.items())
-        lines.append(f"  times relative to the expected ones by instance: {speeds}" if speeds else "")
+        lines.append(f"  times relative to the expected times by instance: {speeds}" if speeds else "")
         lines.append(f"  {times.speeds_text()}" if times.speeds_text() else "")
         idle = ", ".join(f"{ms} ms: +{times.idle_cost_ns(ms * 1e6, ms * 1e6) / 1e6:.3f} ms" for ms in (10, 100))
         lines.append(f"  longer after the server was idle for {idle}")

@@ -185,7 +185,7 @@ def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.
     every_ms : float
         Milliseconds between requests of a sequence.
     stagger_ms : float, optional
-        How much later than the previous one each sequence starts, in milliseconds.
+        How much later than the previous sequence each sequence starts, in milliseconds.
 
     Examples
     --------

@@ -25,7 +25,7 @@ class SimulatedLatencies:
     received_ns, queued_ns : numpy.ndarray of int64, shape [requests]
         When it was received, and since when it was queued.
     start_ns, end_ns, null_rows : numpy.ndarray of int64, shape [batches]
-        Of each batch, in the order in which they were sent.
+        Of each batch, in the order of sending.
     refused : int
         Number of requests that did not run.
 

@@ -207,7 +207,7 @@ Draw = Callable[[int, int, int, int, int], float]
 
 
 class VaryingService:
-    """A service model whose times vary; called with rows, it returns a typical time in ns."""
+    """A service model with times that vary; called with rows, it returns a typical time in ns."""
 
     function: Service
 

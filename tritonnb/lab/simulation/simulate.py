@@ -73,7 +73,7 @@ def simulate(
     replicas : int, optional
         The number of servers with this configuration, behind a router. The requests of a sequence go to one of them.
     router : str or callable, optional
-        Which server gets a request: the less loaded of two random ones (``"two_choices"``, as Ray Serve routes),
+        Which server gets a request: the less loaded of two random servers (``"two_choices"``, as Ray Serve routes),
         ``"least_loaded"``, ``"round_robin"``, ``"random"``, or a function of the numbers of requests in flight that
         returns an index. The time that routing takes is not simulated.
     keep : str, optional

@@ -48,7 +48,7 @@ def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) ->
     -------
     dict
         ``text``; ``done``, whether the answer is correct; ``total`` number of batches; the ``batches`` to draw; and
-        ``next_ms``, when the next one is sent, or None.
+        ``next_ms``, when the next batch is sent, or None.
 
     Raises
     ------

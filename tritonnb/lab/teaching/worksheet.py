@@ -118,7 +118,7 @@ class Worksheet:
         Parameters
         ----------
         answer : str or sequence
-            The batches in the order in which they are sent, each a string (``"AB"``, ``"A1 B1"``) or a list of names;
+            The batches in the order of sending, each a string (``"AB"``, ``"A1 B1"``) or a list of names;
             or one string with a word (``"A BC"``) or a line for each batch. The order within a batch and null
             requests (``"-"``) do not matter.
 
@@ -252,7 +252,7 @@ class Worksheet:
 
     @cached_property
     def batches(self) -> list[Batch]:
-        """The batches of the solution, in the order in which they are sent."""
+        """The batches of the solution, in the order of sending."""
         return sorted(self.recording.batches, key=lambda batch: batch.number)
 
     @property
@@ -260,7 +260,7 @@ class Worksheet:
         return [frozenset(batch) - {_NULL} for batch in self.solution]
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
-        """Return the batches of an answer, followed by empty ones if the answer ends too early."""
+        """Return the batches of an answer, followed by empty batches if the answer ends too early."""
         batches: list[frozenset[str]] = []
         for batch in map(_names_in, _batches_in(answer)):
             names = [str(name).upper() for name in batch if name not in (_NULL, ",", ";")]

@@ -110,7 +110,7 @@ def _in_order(requests: list[TracedRequest]) -> list[TracedRequest]:
 
 
 def assign_instances(batches: Sequence[TracedBatch], instance_count: int) -> int:
-    """Assign batches to instances: each to the one that has been idle longest, as the scheduler does.
+    """Assign batches to instances: each to the instance that has been idle longest, as the scheduler does.
 
     Parameters
     ----------

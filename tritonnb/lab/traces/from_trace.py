@@ -173,7 +173,7 @@ def _configs_in(directory: Path, models: Sequence[str]) -> dict[str, pb.ModelCon
 
 
 def _config_of_one(config: pb.ModelConfig, models: Sequence[str]) -> dict[str, pb.ModelConfig]:
-    """Return the configuration of the model whose name it has, or of the only one."""
+    """Return the configuration of the model with its name, or of the only model."""
     if config.name in models:
         return {config.name: config}
     if config.name or len(models) != 1:

@@ -25,7 +25,7 @@ from tritonnb.lab.traces.traced_request import ReportedBatch, TracedRequest, is_
 from tritonnb.telemetry.trace_entry import BATCH_SENT
 
 _PACKAGE = "tritonnb.otlp"
-#: Fields by message: name, number, type (a scalar one, or another message), whether repeated.
+#: Fields by message: name, number, type (a scalar, or another message), whether repeated.
 _MESSAGES: dict[str, list[tuple[str, int, str, bool]]] = {
     "AnyValue": [("string_value", 1, "string", False), ("int_value", 3, "int64", False)],
     "KeyValue": [("key", 1, "string", False), ("value", 2, "AnyValue", False)],

@@ -58,7 +58,7 @@ def record(
 ) -> AbstractContextManager[Recording]:
     """Record models during a ``with`` block.
 
-    A deployment (`tritonnb.scale`) sends the events of all replicas, whose instances have the replica in their
+    A deployment (`tritonnb.scale`) sends the events of all replicas; their instances have the replica in their
     names. The clocks of several machines have to be synchronized.
 
     Another server is recorded by its trace extension. The trace settings of the server are changed for the block,
@@ -217,7 +217,7 @@ def _wait(
 
 
 def _names(remote: Remote, models: str | Sequence[str]) -> list[str]:
-    """Return the names of models; unknown ones are refused if the server has an index."""
+    """Return the names of models; unknown names are refused if the server has an index."""
     names = [models] if isinstance(models, str) else models
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"record expected names of models, got {models!r}")

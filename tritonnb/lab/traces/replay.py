@@ -61,7 +61,7 @@ class TraceReplay:
     def __init__(self, model: TracedModel, config: pb.ModelConfig) -> None:
         self._config = config
         batches = model.batches
-        #: In the order in which they were formed: threads of instances may start a little later than others.
+        #: In the order of their formation: threads of instances may start a little later than others.
         self._order = sorted(range(len(batches)), key=lambda number: _order(config, batches[number]))
         self._batches = batches = [batches[number] for number in self._order]
         serials = {id(request): serial for serial, request in enumerate(model.requests, 1)}
@@ -202,7 +202,7 @@ def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
 
 
 def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
-    """Return the earliest times at which instances took batches: later requests may be in the next one."""
+    """Return the earliest times at which instances took batches: later requests may be in the next batch."""
     taken: list[int] = []
     latest_ns = batches[-1].start_ns if batches else 0
     for batch in reversed(batches):

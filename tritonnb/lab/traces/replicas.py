@@ -110,7 +110,7 @@ class _Reader:
 def merge_events(events: Mapping[str, Sequence[Event]]) -> list[Event]:
     """Merge the events of several replicas into events of one server, whose instances have the replica in their names.
 
-    Requests and batches are numbered again, in the order in which they occur first.
+    Requests and batches are numbered again, in order of first occurrence.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def merge_events(events: Mapping[str, Sequence[Event]]) -> list[Event]:
     return [_renumbered(event, replica, serials, batches) for event, replica in tagged]
 
 
-#: The new number of each request or batch, by replica and number there; the next one for an unknown one.
+#: The new number of each request or batch, by replica and number there; the next number for an unknown request.
 _Numbers = defaultdict[tuple[str, int], int]
 
 

@@ -98,7 +98,7 @@ class TracedModel:
     name, version : str, int
     config : ModelConfig or None
     requests : list of TracedRequest
-        In the order in which they were queued.
+        In the order of queueing.
     batches : list of TracedBatch
         In the order of their start.
     rows : dict of int to int
@@ -106,9 +106,9 @@ class TracedModel:
     counted : CountedRows or None
         What the server counted during the recording; the source of the sizes that are not in the trace.
     knows_rows : bool
-        Whether all sizes are known; unknown ones are 1.
+        Whether all sizes are known; unknown sizes are 1.
     instances : list of str
-        The reported ones, or the configured ones and, if the batches need more, numbered ones.
+        The reported names, or the configured names and, if the batches need more, numbered names.
     is_reported : bool
         Whether the server reported every batch with its instance and its reason.
     """

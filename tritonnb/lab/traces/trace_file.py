@@ -134,7 +134,7 @@ def _salvage(text: str) -> tuple[list[TraceEntry], str]:
     entries: list[TraceEntry] = []
     unreadable, at = 0, text.find(_BEGINNING, begin)
     while at >= 0:
-        # An entry ends where the next one begins. The error for a part of a text would take as long as the text is.
+        # An entry ends where the next entry begins. The error for a part of a text would take as long as the text is.
         end = text.find(_BEGINNING, at + 1)
         try:
             entries.append(decoder.raw_decode(text[at : end if end >= 0 else None])[0])
@@ -149,7 +149,7 @@ def _salvage(text: str) -> tuple[list[TraceEntry], str]:
 
 
 def requests_of(entries: Iterable[TraceEntry]) -> Iterator[TracedRequest]:
-    """Combine entries into requests, in the order in which they appear.
+    """Combine entries into requests, in order of appearance.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def connect_ray(address: str | None) -> bool:
 
     if ray.is_initialized():
         return False
-    # Without "local", Ray would connect to a cluster of another program, or to the address of an old one.
+    # Without "local", Ray would connect to a cluster of another program, or to the address of an old cluster.
     target = address or os.environ.get("RAY_ADDRESS") or "local"
     check_address(target)
     try:

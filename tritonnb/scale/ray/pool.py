@@ -16,11 +16,11 @@ from tritonnb.scale.ray.registry import ROUTERS
 if TYPE_CHECKING:
     from tritonnb.scale.ray.router import TargetRouter
 
-#: What a replica answers to a request that was meant for another one.
+#: What a replica answers to a request that was meant for another replica.
 NOT_MEANT = "tritonnb: not meant for this replica"
 #: Seconds to wait for a replica that others know already.
 _WAIT_S = 10.0
-#: Seconds to wait for any replica, which Ray starts in place of the last one.
+#: Seconds to wait for any replica, which Ray starts in place of the last replica.
 _RUNNING_WAIT_S = 60.0
 
 
@@ -51,7 +51,7 @@ class RayPool:
     async def wait_for(self, replica: str = "") -> bool:
         """Wait for a replica, by default any, to be available for some seconds; return whether it is."""
         if self._find_router() is None:
-            await self._handle.call.remote("", "query", "metadata")  # any call: Ray makes the router for the first one
+            await self._handle.call.remote("", "query", "metadata")  # any call: Ray makes the router for the first call
         deadline = self._loop.time() + (_WAIT_S if replica else _RUNNING_WAIT_S)
         while not (replica in self.members().all if replica else self.members().running):
             router = self._find_router()

@@ -18,7 +18,7 @@ from tritonnb.scale.ray import registry
 
 
 class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ray
-    """A router that sends a request to the replica whose ID is its first argument.
+    """A router that sends a request to the replica named by its first argument.
 
     Ray stops a replica only when it has no requests in progress. A draining replica is kept here until its process
     ends, so that the requests of its sequences still reach it.
@@ -28,7 +28,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
     members : Members
         The replicas; may be read on any thread.
     gone : set of str
-        The replicas that were here, and whose processes have ended.
+        The replicas that were here until their processes ended.
     """
 
     def initialize_state(self, **options: Any) -> None:
@@ -56,7 +56,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
         self.remove(replica_id.unique_id)
 
     def remove(self, name: str) -> None:
-        """Remove a replica whose process has ended."""
+        """Remove a replica after the end of its process."""
         self.gone.add(name)
         members = self.members
         self._set_members(Members(members.running - {name}, members.draining - {name}))
