@@ -166,6 +166,26 @@ def test_stop_undoes_a_load_and_answers_its_caller() -> None:
         driver.background.stop()
 
 
+@pytest.mark.parametrize("iterations", range(16))
+def test_model_is_not_ready_after_a_stop_at_any_iteration_of_the_loop(iterations: int) -> None:
+    """The model is created, its load is not complete: the stop finds nothing to unload yet, and waits for the load."""
+    driver, checkpoints = Driver(), Checkpoints()
+
+    async def load_and_stop() -> None:
+        loading = driver.begin_load(checkpoints)
+        while not checkpoints.initialized["instance"]:
+            await asyncio.sleep(0)
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        await driver.engine.stop()
+        await asyncio.wait([asyncio.wrap_future(loading)])
+
+    driver.background.run(load_and_stop())
+    assert list(driver.engine._repository.table.served()) == []
+    checkpoints.assert_nothing_left()
+    driver.background.stop()
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_what_outlives_a_stop_ends_by_itself(step: str) -> None:
     driver, checkpoints = Driver(exit_timeout=0.1), Checkpoints({step: "wait"})

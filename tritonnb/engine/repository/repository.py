@@ -378,6 +378,8 @@ class ModelRepository:
         self.loader.refuse("the server is stopping")
         # At the same time, so that accepted requests do not wait for a model that takes long to load.
         await asyncio.gather(self.operations.wait(), self._unload_everything())
+        # Again: a load that had created its versions before it could be refused has published them since.
+        await self._unload_everything()
         await self.loader.close()
 
     async def _unload_everything(self) -> None:
