@@ -66,6 +66,9 @@ class PipelineRequest:
         0 for a client's request.
     received_ns, ended_ns : int
         When it was received, and when its last response was complete (monotonic clock).
+    answered_ns : int
+        The earliest time at which a response can have been sent: before ``ended_ns`` if a server responds before it
+        reports the end of an execution, as Triton does, and at the first response of a decoupled model.
     failed : str
         Failure reason of the statistics, or ``"REFUSED"``; empty for a success.
     record : RequestRecord or None
@@ -85,6 +88,7 @@ class PipelineRequest:
     parent: int
     received_ns: int
     ended_ns: int
+    answered_ns: int
     failed: str
     record: RequestRecord | None
     steps: tuple[PipelineRequest, ...] = ()
@@ -103,7 +107,9 @@ class PipelineRequest:
     @property
     def label(self) -> str:
         """The request id given by the client, or else the serial."""
-        return str(self.serial) if self.record is None else self.record.label
+        # An ensemble passes the id on to its steps, and its own events do not have it.
+        named = (step.label for step in self.steps if step.kind == STEP and step.label != str(step.serial))
+        return self.record.label if self.record is not None else next(named, str(self.serial))
 
     @property
     def concurrency(self) -> int:
@@ -116,20 +122,31 @@ class PipelineRequest:
         for step in self.steps:
             yield from step.walk()
 
-    def critical_path(self) -> list[Segment]:
+    def critical_path(self, until_ns: int | None = None) -> list[Segment]:
         """Return the adjacent times in which the request, or one below it, kept it from ending earlier.
 
-        From the end backwards: before a request could go on, the step that ended last had to end. A step that ends
-        after the request is not waited for.
+        From the end backwards: before a request could go on, the step that ended last had to respond. A step that
+        responds after the request is not waited for.
+
+        Parameters
+        ----------
+        until_ns : int, optional
+            The end of the path; by default that of the request.
         """
         parts: list[Segment] = []
-        now = self.ended_ns
-        for step in sorted(self.steps, key=lambda step: step.ended_ns, reverse=True):
-            if self.received_ns < step.ended_ns <= now and step.received_ns >= self.received_ns:
-                if step.ended_ns < now:
-                    parts.append(Segment(self, step.ended_ns, now))
-                parts += reversed(step.critical_path())
-                now = step.received_ns
+        now = self.ended_ns if until_ns is None else until_ns
+        while now > self.received_ns:
+            waited = [
+                step for step in self.steps if self.received_ns <= step.received_ns < now and step.answered_ns <= now
+            ]
+            last = max(waited, key=lambda step: (min(step.ended_ns, now), step.answered_ns), default=None)
+            if last is None or last.answered_ns < last.received_ns:
+                break
+            end_ns = min(last.ended_ns, now)
+            if end_ns < now:
+                parts.append(Segment(self, end_ns, now))
+            parts += reversed(last.critical_path(end_ns))
+            now = last.received_ns
         if self.received_ns < now or not parts:
             parts.append(Segment(self, self.received_ns, now))
         return parts[::-1]
@@ -209,6 +226,8 @@ class _Builder:
             for request in requests:
                 self._executions[request.serial].append(request)
         self._arrived_ns: dict[int, int] = {}
+        self._computed_ns: dict[int, int] = {}
+        self._responded_ns: dict[int, int] = {}  # first responses of decoupled models
         self._spans: dict[int, tuple[int, int, str]] = {}
         for event in events:
             self._add(event)
@@ -224,15 +243,18 @@ class _Builder:
             for serial, _, received_ns, _, failed in event.requests:
                 begin_ns = self._spans[serial][0] if serial in self._spans else received_ns  # of a generation
                 self._spans[serial] = begin_ns, event.time_ns, failed
+                self._computed_ns[serial] = event.compute_end_ns
         elif isinstance(event, EnsembleExecuted):
             self._spans[event.serial] = event.received_ns, event.time_ns, event.failed
         elif isinstance(event, RequestRefused):
             self._spans[event.serial] = event.received_ns, event.time_ns, event.counted_as or _REFUSED
         elif isinstance(event, CacheHit):
             self._spans[event.serial] = event.received_ns, event.time_ns, ""
-        elif isinstance(event, ResponseSent) and event.serial in self._spans:  # a decoupled model responds later
-            begin_ns, end_ns, failed = self._spans[event.serial]
-            self._spans[event.serial] = begin_ns, max(end_ns, event.time_ns), failed
+        elif isinstance(event, ResponseSent):
+            self._responded_ns.setdefault(event.serial, event.time_ns)
+            if event.serial in self._spans:  # a decoupled model responds after its execution
+                begin_ns, end_ns, failed = self._spans[event.serial]
+                self._spans[event.serial] = begin_ns, max(end_ns, event.time_ns), failed
         elif isinstance(event, RequestArrived):
             self._arrived_ns[event.serial] = event.time_ns
 
@@ -277,6 +299,9 @@ class _Builder:
         cause, span = self._causes.get(serial), self._spans.get(serial)
         times = [time_ns for step in steps for time_ns in (step.received_ns, step.ended_ns)]
         sent_ns = self._begin_ns(cause) if cause else 0
+        begin_ns, end_ns, failed = span or (min(times, default=sent_ns), max(times, default=sent_ns), "")
+        # Of an ensemble, when its steps have; of a decoupled model, its first response.
+        answered_ns = self._computed_ns.get(serial, max((step.answered_ns for step in steps), default=end_ns))
         self._built[serial] = request = PipelineRequest(
             serial,
             model,
@@ -285,7 +310,10 @@ class _Builder:
             number,
             cause.iteration if cause else 0,
             cause.serial if cause else 0,
-            *(span or (min(times, default=sent_ns), max(times, default=sent_ns), "")),
+            begin_ns,
+            end_ns,
+            min(self._responded_ns.get(serial, answered_ns), end_ns),
+            failed,
             record=executions[-1] if executions else None,
             steps=tuple(steps),
             complete=span is not None,

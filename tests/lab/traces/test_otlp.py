@@ -334,3 +334,11 @@ def test_spans_are_awaited_until_the_server_has_sent_those_of_all_counted_reques
     for note in notes:
         assert note.startswith("the server counted 4 requests, the trace contains 2")
         assert ("bsp_schedule_delay=500" in note) == as_spans
+
+
+def test_models_that_were_executed_and_not_traced_are_named() -> None:
+    traced = [SimpleNamespace(model="caller")]
+    every: Any = traced
+    assert record._untraced_calls(every, {"caller": 3}) == []
+    [note] = record._untraced_calls(every, {"caller": 3, "called": 3, "idle": 0})
+    assert note.startswith("no request of 'called' is in the trace: if a model calls it")

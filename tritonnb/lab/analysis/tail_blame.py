@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
@@ -18,10 +18,12 @@ from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.blame import Blame, blame_request
 from tritonnb.lab.analysis.conditions import Condition
+from tritonnb.lab.analysis.pipeline_blame import PipelineBlame, blame_pipeline, pipeline_requests
 from tritonnb.lab.analysis.remedies import edits_for
 from tritonnb.lab.analysis.rerun import Rerun
 from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.batches import Outlier, RequestRecord, last_executions, latencies_ms
+from tritonnb.recording.pipelines import Pipeline, PipelineRequest
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
@@ -226,34 +228,36 @@ class TailBlame:
 @with_short_traceback
 def blame(
     rec: Recording,
-    request: RequestRecord | int | str | None = None,
+    request: RequestRecord | PipelineRequest | Pipeline | int | str | None = None,
     *,
     percentile: float | None = None,
     where: str | None = None,
     service: Service | None = None,
-) -> Blame | TailBlame:
+) -> Blame | TailBlame | PipelineBlame:
     """Split the latency of a request, or of the slowest requests, into causes, and find what would remove each.
 
     Parameters
     ----------
-    request : RequestRecord, int or str, optional
-        The request, its serial, or the id given by the client; by default the slowest request.
+    request : RequestRecord, PipelineRequest, Pipeline, int or str, optional
+        The request, its serial, or the id given by the client; by default the slowest request. The latency of a request
+        of a pipeline (`Recording.pipelines`) is split into its steps, along its critical path. Of a pipeline, the
+        slowest request, or those that ``percentile`` or ``where`` selects; it may be left out if there is only one.
     percentile : float, optional
         Instead of one request, all that are at least as slow as this percentile (0 to 100) of the latencies: why is my
         p99 bad?
     where : str, optional
         Instead of one request, all that satisfy a condition such as ``"latency > 50 and rows < 4"``: on ``latency``,
         ``queue``, ``compute`` and ``time`` (of its reception after the first arrival) in ms, ``rows``, ``batch`` (rows
-        of its batch) and ``priority``.
+        of its batch) and ``priority``; of a pipeline on ``latency``, ``time``, and ``steps``, the requests below it.
     service : Service, optional
         Service-time model of the simulations that find remedies; by default the recorded one (`service`).
 
     Returns
     -------
-    Blame or TailBlame
+    Blame, TailBlame or PipelineBlame
         ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes
         of the configuration that remove them. Of several requests: the sums, the batches and stalls that they
-        share (``shared``), and the change that helps most of them (``remedy``).
+        share (``shared``), and the change that helps most of them (``remedy``). Of a pipeline: by step and cause.
 
     Raises
     ------
@@ -269,12 +273,18 @@ def blame(
     >>> len(recording.blame(where="latency > 25").requests)
     3
     """
-    if (request is not None) + (percentile is not None) + (where is not None) > 1:
+    is_one = request is not None and not isinstance(request, Pipeline)
+    if is_one + (percentile is not None) + (where is not None) > 1:
         raise InvalidArgumentError("blame expected a request, percentile= or where=, got several: give one of them")
-    if percentile is None and where is None:
-        return blame_request(rec, request, service)
     if percentile is not None and not (isinstance(percentile, int | float) and 0 <= percentile < 100):
         raise InvalidArgumentError(f"blame: percentile expected a number from 0 to below 100, got {percentile!r}")
+    selects = percentile is not None or where is not None
+    if found := pipeline_requests(rec, request, selects=selects):
+        if not selects:
+            found = [max(found, key=lambda one: one.latency_ns)]
+        return blame_pipeline(rec, found, percentile=percentile, where=where)
+    if not selects:
+        return blame_request(rec, cast("RequestRecord | int | str | None", request), service)
     requests = last_executions(rec.requests)
     if not requests:
         raise InvalidArgumentError("blame expected a recording with at least one executed request, got none")

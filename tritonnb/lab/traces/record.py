@@ -157,6 +157,7 @@ def record(
         said = [
             *notes,
             *_missing(requests, names, expected, receiver is not None, timeout),
+            *_untraced_calls(requests, counts),
             *_limited(counts, trace_rate * trace_count),
         ]
         _fill(recording, recording_of(requests, configs, trace_rate, said, rows_by_version))
@@ -226,7 +227,7 @@ def _names(remote: Remote, models: str | Sequence[str]) -> list[str]:
 
 
 def _number(requests: Sequence[TracedRequest], models: Sequence[str]) -> int:
-    return sum(1 for request in requests if request.complete and request.model in models and not request.parent)
+    return sum(1 for request in requests if request.complete and request.model in models)
 
 
 def _missing(
@@ -243,6 +244,18 @@ def _missing(
         f"{note}: no more spans came within {timeout_s:g} s. Give record() a longer timeout=, or start the server with "
         "--trace-config opentelemetry,bsp_schedule_delay=500, so that it sends them more often (in ms, by default "
         "5000), and with a larger bsp_max_queue_size, so that it drops none (by default 2048)"
+    ]
+
+
+def _untraced_calls(requests: Sequence[TracedRequest], counts: Mapping[str, int]) -> list[str]:
+    """Return a note on models that were executed and not traced: Triton traces a call only if its model asks for it."""
+    traced = {request.model for request in requests}
+    names = [name for name, count in counts.items() if count and name not in traced]
+    if not names or not traced:
+        return []
+    return [
+        f"no request of {', '.join(map(repr, names))} is in the trace: if a model calls it, create the request with "
+        "InferenceRequest(…, trace=request.trace())"
     ]
 
 

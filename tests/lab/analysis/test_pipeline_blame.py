@@ -1,0 +1,124 @@
+"""Blame of pipelines: every nanosecond of a latency has one step and one cause."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from hypothesis import given
+
+import tritonnb as tnb
+from tests.engine.ensembles import TENSORS, ensemble_source
+from tests.recording.test_pipelines import Events, trees
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.pipeline_blame import CAUSES, PipelineBlame
+from tritonnb.recording.pipelines import PipelineRequest
+from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import BLS_REQUEST
+
+CONFIGS = {
+    name: text_format.Parse(f'name: "{name}" max_batch_size: 8', pb.ModelConfig()) for name in ("m", "e", "caller")
+}
+
+
+def assert_sums(rec: Recording, request: PipelineRequest) -> None:
+    blame = rec.blame(request)
+    assert isinstance(blame, PipelineBlame)
+    [intervals] = blame.intervals
+    assert sum(blame.steps.values()) == sum(sum(parts.values()) for parts in blame.parts.values()) == request.latency_ns
+    assert all(before.end_ns == after.begin_ns for before, after in itertools.pairwise(intervals))
+    assert {part.cause for part in intervals} <= CAUSES.keys()
+
+
+@given(trees())
+def test_causes_of_pipelines_of_any_shape_sum_to_the_latency(events: Events) -> None:
+    rec = Recording(events.events, CONFIGS)
+    for root in rec.ensemble_requests:
+        for request in root.walk():
+            assert_sums(rec, request)
+
+
+def test_model_waits_for_its_calls_and_the_calls_have_causes() -> None:
+    events = Events()
+    caller = events.execution(0, 100, "caller")
+    for span in ((10, 40), (30, 80)):
+        events.step(caller, events.execution(*span), rule=BLS_REQUEST, model="caller")
+    rec = Recording(events.events, CONFIGS)
+    blame = rec.blame(caller)
+    assert isinstance(blame, PipelineBlame)
+    assert blame.parts == {(): {"compute_infer": 50}, ("m",): {"compute_infer": 50}}
+    assert blame.meaning_of(("m",)) == "'caller' waited for 'm'"
+    assert isinstance(rec.blame(), PipelineBlame)
+
+
+def test_steps_of_one_model_have_their_numbers() -> None:
+    events = Events()
+    root = events.ensemble(0, 100)
+    for number, span in enumerate(((10, 40), (50, 80))):
+        events.step(root, events.execution(*span), number)
+    blame = Recording(events.events, CONFIGS).blame(root)
+    assert isinstance(blame, PipelineBlame)
+    assert blame.steps == {(): 40, ("m (step 0)",): 30, ("m (step 1)",): 30}
+
+
+def test_question_about_one_of_several_pipelines_names_it() -> None:
+    events = Events()
+    for model in ("e", "caller"):
+        root = events.ensemble(0, 100, model=model)
+        events.step(root, events.execution(10, 20), model=model)
+    rec = Recording(events.events, CONFIGS)
+    with pytest.raises(InvalidArgumentError, match=r"pass rec.pipelines\['caller'\] or rec.pipelines\['e'\]"):
+        rec.blame(percentile=50)
+    tail = rec.blame(rec.pipelines["e"], percentile=50)
+    assert isinstance(tail, PipelineBlame)
+    assert [request.model for request in tail.requests] == ["e"]
+
+
+def served_pipeline(rng: random.Random) -> Recording:
+    """Record an ensemble of random functions with random batching, in which one may call another."""
+    with tnb.Server(port=0) as server:
+
+        def serve(name: str, other: str | None) -> None:
+            pause_s, batching = rng.uniform(0, 0.004), rng.choice([{}, {"max_queue_delay_microseconds": 2000}, None])
+
+            @server.model(name=name, max_batch_size=4, dynamic_batching=batching, count=rng.choice([1, 2]))
+            def step(X: tnb.FP32[1]) -> tnb.FP32[1]:
+                time.sleep(pause_s)
+                return server[other](X=X)["OUTPUT"] if other else X
+
+        names = [f"m{number}" for number in range(rng.randint(2, 4))]
+        for place, name in enumerate(names):
+            serve(name, rng.choice([None, *names[:place]]))
+        last = len(names) - 1
+        steps = [
+            f"{name}: {'X' if not n else f't{n}'} -> {'Y' if n == last else f't{n + 1}'}"
+            for n, name in enumerate(names)
+        ]
+        source = ensemble_source(*steps, tensors=TENSORS.replace("INT32", "FP32"), batch=4)
+        for ensemble_step in source.config.ensemble_scheduling.step:
+            ensemble_step.output_map["OUTPUT"] = ensemble_step.output_map.pop("Y")
+        server.run(server.engine.load_source(source))
+
+        async def drive() -> None:
+            requests = (server["e"].infer_async(X=np.ones((rng.randint(1, 3), 1), np.float32)) for _ in range(12))
+            await asyncio.gather(*requests)
+
+        with server.record() as rec:
+            asyncio.run(drive())
+    return rec
+
+
+@pytest.mark.parametrize("seed", random.sample(range(10**9), 4))
+def test_causes_of_served_pipelines_sum_to_the_latency(seed: int) -> None:
+    rec = served_pipeline(random.Random(seed))
+    requests = rec.pipelines["e"].requests
+    assert len(requests) == 12
+    for request in requests:
+        assert_sums(rec, request)
+    assert "sums of all" in repr(rec.blame(percentile=50))
