@@ -185,7 +185,7 @@ $(ALL): $(LESSONS)
 
 $(TENSORFLOW)/.installed: pyproject.toml | $(TENSORFLOW)/.created
 	$(call step,installing TensorFlow,$(call install,$(TENSORFLOW),$$(grep '^torch==' $(PINS)) \
-		--editable '.[tensorflow$(COMMA)openvino]' 'tritonclient[http]' onnx pytest pytest-timeout hypothesis))
+		--editable '.[tensorflow$(COMMA)openvino$(COMMA)grpc]' 'tritonclient[http]' onnx pytest pytest-timeout hypothesis))
 	@touch $@
 
 $(RAY)/.installed: pyproject.toml | $(RAY)/.created
@@ -193,7 +193,7 @@ $(RAY)/.installed: pyproject.toml | $(RAY)/.created
 	@touch $@
 
 $(FUZZ)/.installed: pyproject.toml | $(FUZZ)/.created
-	$(call step,installing Atheris,$(call install,$(FUZZ),--editable . atheris pytest hypothesis))
+	$(call step,installing Atheris,$(call install,$(FUZZ),--editable '.[grpc]' atheris pytest hypothesis))
 	@touch $@
 
 $(JAVASCRIPT)/node_modules/.installed: $(JAVASCRIPT)/package.json $(JAVASCRIPT)/package-lock.json

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import cast
 
-from tritonclient.grpc import service_pb2 as pb
+from tritonnb.core.protobuf import service_pb2 as pb
 
 from benchmarks.load import Measured, floats, permutations
 from tritonnb.endpoints.grpc.transport.framing import (

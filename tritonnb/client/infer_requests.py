@@ -51,7 +51,7 @@ def grpc_message(
     tensors : iterable of Tensor
     parameters : mapping
     """
-    from tritonclient.grpc import service_pb2
+    from tritonnb.core.protobuf import service_pb2
 
     message = service_pb2.ModelInferRequest(model_name=name, model_version="" if version == -1 else str(version))
     for fields, content in map(_encode, tensors):

@@ -21,6 +21,7 @@ from tritonnb.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from tritonnb.core.grpcio import require_grpcio
 
 # grpcio is imported where it is used: `import tritonnb` does not need it.
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ class ConnectionOptions:
         ------
         InvalidArgumentError
             If ``ssl`` is neither credentials nor a readable file.
+        UnsupportedError
+            If grpcio is not installed.
         """
+        require_grpcio(f"a client of {scheme}://{authority}")
         import grpc
 
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]

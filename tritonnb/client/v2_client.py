@@ -269,7 +269,7 @@ class V2GrpcClient(V2Client):
         return message_to_dict(self._message(rpc, **fields), unset=True)
 
     def _message(self, rpc: str, **fields: Any) -> Any:
-        from tritonclient.grpc import service_pb2
+        from tritonnb.core.protobuf import service_pb2
 
         with self._stub(self.url, self.access.timeout_s) as call:
             return call(rpc, getattr(service_pb2, f"{rpc}Request")(**fields))
@@ -277,9 +277,9 @@ class V2GrpcClient(V2Client):
     @contextmanager
     def _stub(self, where: str, limit_s: float) -> Iterator[Any]:
         """Provide a function that calls an RPC on a new channel, and raises `TritonError`."""
-        from tritonclient.grpc import service_pb2_grpc
-
         with self.access.channel(self.scheme, self.authority) as channel, grpc_errors(where, limit_s):
+            from tritonclient.grpc import service_pb2_grpc
+
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             yield lambda rpc, message: getattr(stub, rpc)(message, timeout=limit_s, metadata=self.access.metadata)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnsupportedError
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.dispatch import SERVING
 from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tritonclient.grpc import service_pb2 as pb
-
 from tritonnb.core.errors import TritonError
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.compression import decompress
 from tritonnb.endpoints.http import json_reader
 from tritonnb.endpoints.http.request_reader import header_length

@@ -9,10 +9,10 @@ from functools import partial
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferResponse
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.back_pressure import Turns
 from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.grpcio import require_grpcio
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
-from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
 from tritonnb.engine.engine import Engine
 
 
@@ -24,6 +24,8 @@ def grpc_endpoint(engine: Engine, *, host: str, options: GrpcOptions) -> Endpoin
     ------
     InvalidArgumentError
         If the transport does not exist, or does not support an option.
+    UnsupportedError
+        If it needs grpcio, which is not installed.
     """
     if options.transport not in ("auto", "fast", "grpcio"):
         raise InvalidArgumentError(
@@ -34,5 +36,10 @@ def grpc_endpoint(engine: Engine, *, host: str, options: GrpcOptions) -> Endpoin
         raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
     # A quiet fallback for "auto", but an error for "fast": who asks for the fast transport must not get the slow one
     # because of an option.
-    use_grpcio = options.transport == "grpcio" or options.grpcio_options
-    return Endpoint(host, (GrpcioServer if use_grpcio else Http2Server)(RpcDispatcher(engine, options), options))
+    dispatcher = RpcDispatcher(engine, options)
+    if options.transport != "grpcio" and not options.grpcio_options:
+        return Endpoint(host, Http2Server(dispatcher, options))
+    require_grpcio("gRPC with " + (" and ".join(options.grpcio_options) or "the transport 'grpcio'"))
+    from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
+
+    return Endpoint(host, GrpcioServer(dispatcher, options))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from google.protobuf.message import Message
-from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.json_types import Json
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.request_rules import refuse_repository, version_number
 from tritonnb.engine.cuda_memory import CudaRegion
 from tritonnb.engine.engine import Engine

@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from tritonclient.grpc import service_pb2 as pb
-
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.endpoints.tensors import DEFAULT, ResponseFormat, classified, contents, fill_region
 

@@ -6,10 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from tritonclient.grpc import service_pb2 as pb
-
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import PlainRequest

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tritonclient.grpc import service_pb2 as pb
-
 from tritonnb.core.datatypes import BY_NAME, DataType
 from tritonnb.core.messages import InferRequest
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc.infer_response import LENGTH_DELIMITED
 from tritonnb.endpoints.tensors import DEFAULT, ResponseFormat, binary_tensor
 from tritonnb.model_config.schema import ModelSpec

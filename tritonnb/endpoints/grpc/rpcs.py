@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, Status, TritonError
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.request_rules import client_text
 

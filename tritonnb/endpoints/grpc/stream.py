@@ -16,10 +16,9 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TypeAlias
 
-from tritonclient.grpc import service_pb2 as pb
-
 from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.back_pressure import Turns, UnreadResponses
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.engine.submission import as_triton_error

@@ -9,6 +9,7 @@ from tritonnb.client.model import Model
 from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.grpcio import require_grpcio
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Inputs, Shapes, examples
 from tritonnb.lab.load.http_target import HttpStreamTarget, HttpTarget
@@ -214,7 +215,8 @@ def open_target(model: ModelHandle | ModelAddress, over: str | None) -> Target:
     decoupled = config.model_transaction_policy.decoupled
     if model.protocol != "grpc":
         return (HttpStreamTarget if decoupled else HttpTarget)(model, config)
-    from tritonnb.lab.load.grpc_target import GrpcStreamTarget, GrpcTarget  # imports grpcio
+    require_grpcio("a load over gRPC")
+    from tritonnb.lab.load.grpc_target import GrpcStreamTarget, GrpcTarget
 
     return (GrpcStreamTarget if decoupled else GrpcTarget)(model, config)
 
