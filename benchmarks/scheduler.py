@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Execute, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher

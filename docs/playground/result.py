@@ -11,7 +11,7 @@ from docs.playground.scenario import write_arrival
 from tritonnb.core.events import BatchSent, RequestArrived
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.notebook.view_encoding import ViewEncoder
 from tritonnb.notebook.view_session import recorded_history

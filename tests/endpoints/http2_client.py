@@ -13,7 +13,7 @@ import pytest
 from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.endpoints.served import OneModel
+from tests.endpoints.served import OneModel, on_a_loop
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
@@ -140,18 +140,7 @@ async def running(options: GrpcOptions | None = None) -> AsyncIterator[Running]:
         await server.stop(0)
 
 
-def with_server(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on a loop with a server; pytest sees its other arguments."""
-
-    def run(**arguments: Any) -> None:
-        async def main() -> None:
-            async with running() as server:
-                await test(server, **arguments)
-
-        asyncio.run(main())
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+with_server = on_a_loop(running)
 
 
 def cases(*names: str, of: list[Any]) -> Callable[..., Any]:

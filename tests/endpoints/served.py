@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 
 from google.protobuf import text_format
@@ -182,3 +182,23 @@ def echoed(*values: int) -> bytes:
         '{"model_name":"echo","model_version":"1","outputs":[{"name":"Y","datatype":"INT32",'
         f'"shape":[1,{len(values)}],"data":[{data}]}}]}}'
     ).encode()
+
+
+def on_a_loop(running: Callable[[], AbstractAsyncContextManager[Any]]) -> Callable[..., Callable[..., None]]:
+    """A decorator that runs a test on a loop with what ``running`` provides; pytest sees no arguments of it."""
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:
+            async def main() -> None:
+                async with running() as server:
+                    await test(server, **arguments)
+
+            asyncio.run(main())
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return decorate
+
+
+with_server = on_a_loop(running)

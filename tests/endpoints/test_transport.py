@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 from tornado import httputil, web
 
-from tests.endpoints.http1_peer import ANSWER, Loop, Peer
 from tests.endpoints.served import Client
-from tests.endpoints.test_connection import REQUEST, UNKNOWN
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http.options import HttpOptions
+from tests.endpoints.test_connection import REQUEST
 from tritonnb.endpoints.http.transport.server import HttpServer, StartRequest
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 
@@ -232,38 +229,3 @@ def test_port_in_use_is_an_error() -> None:
                 await second.start("127.0.0.1", served.port)
 
     asyncio.run(scenario())
-
-
-def test_transport_option_is_deprecated() -> None:
-    with pytest.warns(FutureWarning, match="'tornado' has no effect") as warned:
-        HttpOptions(transport="tornado")
-    assert warned[0].filename == __file__
-    with pytest.raises(InvalidArgumentError, match="expected 'auto', got 'slow'"):
-        HttpOptions(transport="slow")
-
-
-@pytest.fixture
-def peer() -> Any:
-    loop = Loop()
-    yield Peer(loop)
-    loop.close()
-
-
-@pytest.mark.parametrize("rest", [b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["nonsense", "body"])
-def test_malformed_bytes_after_an_answered_request_do_not_repeat_it(peer: Peer, rest: bytes) -> None:
-    peer.feed(REQUEST + rest)
-    assert [message.line.method for message in peer.messages] == ["POST"]
-    assert peer.wire.sent == ANSWER
-    assert peer.wire.state == "closed"
-
-
-def test_unknown_method_after_a_request_is_refused_by_the_route(peer: Peer) -> None:
-    peer.feed(REQUEST + UNKNOWN)
-    assert [message.line.method for message in peer.messages] == ["POST", "OPTIONS"]
-
-
-def test_long_bodies_between_two_heads_are_not_counted_as_head(peer: Peer) -> None:
-    peer.server.max_body_size = 1 << 20
-    long = REQUEST.replace(b"Length: 3", b"Length: 100003") + b"a" * 100_000
-    peer.feed(long[:20], long[20:] + long[:20], long[20:])
-    assert peer.wire.sent == ANSWER * 2

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.endpoints.served import OneModel, echoed, infer, running
+from tests.endpoints.served import OneModel, Running, echoed, infer, running, with_server
 from tritonnb.core.messages import InferRequest
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
@@ -26,27 +26,21 @@ def chunked(data: bytes, size: int) -> bytes:
     return head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
-def test_connection_is_reused_for_the_next_request() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            client = await server.connect()
-            for value in range(3):
-                client.send(infer(value))
-                status, headers, body = await client.answer()
-                assert (status, body) == (200, echoed(value))
-                assert headers.keys() == {"content-type", "content-length"}
-
-    asyncio.run(scenario())
+@with_server
+async def test_connection_is_reused_for_the_next_request(server: Running) -> None:
+    client = await server.connect()
+    for value in range(3):
+        client.send(infer(value))
+        status, headers, body = await client.answer()
+        assert (status, body) == (200, echoed(value))
+        assert headers.keys() == {"content-type", "content-length"}
 
 
-def test_pipelined_requests_are_answered_in_order() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            client = await server.connect()
-            client.send(b"".join([infer(1), LIVE + b"\r\n", infer(2), infer(3)]))
-            assert [(await client.answer())[2] for _ in range(4)] == [echoed(1), b"", echoed(2), echoed(3)]
-
-    asyncio.run(scenario())
+@with_server
+async def test_pipelined_requests_are_answered_in_order(server: Running) -> None:
+    client = await server.connect()
+    client.send(b"".join([infer(1), LIVE + b"\r\n", infer(2), infer(3)]))
+    assert [(await client.answer())[2] for _ in range(4)] == [echoed(1), b"", echoed(2), echoed(3)]
 
 
 @pytest.mark.parametrize("answered_first", [True, False])
@@ -80,40 +74,31 @@ def test_unexpected_submission_error_is_the_only_response(answered_twice: list[s
     answered_twice.clear()
 
 
-def test_chunked_body_is_accepted() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            for size in (1, 7, 1000):
-                assert (await server.ask(chunked(infer(1, 2, 3), size)))[2] == echoed(1, 2, 3)
-
-    asyncio.run(scenario())
+@with_server
+async def test_chunked_body_is_accepted(server: Running) -> None:
+    for size in (1, 7, 1000):
+        assert (await server.ask(chunked(infer(1, 2, 3), size)))[2] == echoed(1, 2, 3)
 
 
-def test_client_that_waits_for_100_continue_receives_it() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            client = await server.connect()
-            head, end, body = infer(5, headers="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
-            client.send(head + end)
-            assert (await client.answer())[0] == 100
-            client.send(body)
-            assert (await client.answer())[2] == echoed(5)
-
-    asyncio.run(scenario())
+@with_server
+async def test_client_that_waits_for_100_continue_receives_it(server: Running) -> None:
+    client = await server.connect()
+    head, end, body = infer(5, headers="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+    client.send(head + end)
+    assert (await client.answer())[0] == 100
+    client.send(body)
+    assert (await client.answer())[2] == echoed(5)
 
 
-def test_http_1_0_connection_is_closed_without_keep_alive() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            client = await server.connect()
-            client.send(infer(1, version="1.0", headers="Connection: keep-alive\r\n"))
-            _, headers, body = await client.answer()
-            assert (headers["connection"].lower(), body) == ("keep-alive", echoed(1))
-            client.send(infer(2, version="1.0"))
-            assert (await client.answer())[2] == echoed(2)
-            assert await client.closed()
-
-    asyncio.run(scenario())
+@with_server
+async def test_http_1_0_connection_is_closed_without_keep_alive(server: Running) -> None:
+    client = await server.connect()
+    client.send(infer(1, version="1.0", headers="Connection: keep-alive\r\n"))
+    _, headers, body = await client.answer()
+    assert (headers["connection"].lower(), body) == ("keep-alive", echoed(1))
+    client.send(infer(2, version="1.0"))
+    assert (await client.answer())[2] == echoed(2)
+    assert await client.closed()
 
 
 @pytest.mark.parametrize("request_", [infer(1, headers="Connection: close\r\n"), LIVE + b"Connection: close\r\n\r\n"])
@@ -199,74 +184,59 @@ def test_options_request_for_the_whole_server_has_no_route(method: str) -> None:
     asyncio.run(scenario())
 
 
-def test_tab_before_a_header_value_is_whitespace() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            asked = infer(1).replace(b"Content-Length: ", b"Content-Length:\t").replace(b"Host: ", b"Host: \t")
-            assert b"\t" in asked
-            for _ in range(2):  # the second time it is a head that was read before
-                assert (await server.ask(asked))[2] == echoed(1)
-
-    asyncio.run(scenario())
+@with_server
+async def test_tab_before_a_header_value_is_whitespace(server: Running) -> None:
+    asked = infer(1).replace(b"Content-Length: ", b"Content-Length:\t").replace(b"Host: ", b"Host: \t")
+    assert b"\t" in asked
+    for _ in range(2):  # the second time it is a head that was read before
+        assert (await server.ask(asked))[2] == echoed(1)
 
 
-def test_disconnected_client_cancels_its_request() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            server.echo.hold = True
-            client = await server.connect()
-            client.send(infer(1))
-            async with asyncio.timeout(30):
-                request = await server.echo.held.get()
-                client.writer.close()
-                assert await server.echo.cancelled.get() is request
-            server.echo.answer(request)  # too late: the client has disconnected
-
-    asyncio.run(scenario())
+@with_server
+async def test_disconnected_client_cancels_its_request(server: Running) -> None:
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(infer(1))
+    async with asyncio.timeout(30):
+        request = await server.echo.held.get()
+        client.writer.close()
+        assert await server.echo.cancelled.get() is request
+    server.echo.answer(request)  # too late: the client has disconnected
 
 
-def test_completed_request_is_not_cancelled() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            client = await server.connect()
-            client.send(infer(1))
-            await client.answer()
-            client.writer.close()
-            assert (await server.ask(infer(2)))[2] == echoed(2)
-            assert server.echo.cancelled.empty()
-
-    asyncio.run(scenario())
+@with_server
+async def test_completed_request_is_not_cancelled(server: Running) -> None:
+    client = await server.connect()
+    client.send(infer(1))
+    await client.answer()
+    client.writer.close()
+    assert (await server.ask(infer(2)))[2] == echoed(2)
+    assert server.echo.cancelled.empty()
 
 
-def test_stopping_waits_for_answers_in_progress() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            server.echo.hold = True
-            client = await server.connect()
-            client.send(infer(1))
-            async with asyncio.timeout(30):
-                request = await server.echo.held.get()
-                stopping = asyncio.create_task(server.endpoint.stop(10))
-                for _ in range(10):
-                    await asyncio.sleep(0)
-                server.echo.answer(request)
-                assert (await client.answer())[2] == echoed(1)
-                await stopping
-            with pytest.raises(OSError):  # noqa: PT011 - the kind depends on the platform
-                await server.connect()
-
-    asyncio.run(scenario())
+@with_server
+async def test_stopping_waits_for_answers_in_progress(server: Running) -> None:
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(infer(1))
+    async with asyncio.timeout(30):
+        request = await server.echo.held.get()
+        stopping = asyncio.create_task(server.endpoint.stop(10))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        server.echo.answer(request)
+        assert (await client.answer())[2] == echoed(1)
+        await stopping
+    with pytest.raises(OSError):  # noqa: PT011 - the kind depends on the platform
+        await server.connect()
 
 
-def test_port_in_use_is_reported() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            options = HttpOptions()
-            second = HttpEndpoint(cast("Any", OneModel()), host="127.0.0.1", options=options)
-            with pytest.raises(OSError, match="in use"):
-                await second.start(server.endpoint.port)
-
-    asyncio.run(scenario())
+@with_server
+async def test_port_in_use_is_reported(server: Running) -> None:
+    options = HttpOptions()
+    second = HttpEndpoint(cast("Any", OneModel()), host="127.0.0.1", options=options)
+    with pytest.raises(OSError, match="in use"):
+        await second.start(server.endpoint.port)
 
 
 @pytest.mark.parametrize(
@@ -340,14 +310,11 @@ def test_non_utf8_request_target_has_no_route(target: bytes, status: int, error:
     asyncio.run(scenario())
 
 
-def test_query_may_contain_any_bytes() -> None:
-    async def scenario() -> None:
-        async with running() as server:
-            assert (await server.ask(infer(1, path="/v2/models/echo/infer?é")))[2] == echoed(1)
-            answer = await server.ask(b"GET /v2/health/live?\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert answer[0] == 200
-
-    asyncio.run(scenario())
+@with_server
+async def test_query_may_contain_any_bytes(server: Running) -> None:
+    assert (await server.ask(infer(1, path="/v2/models/echo/infer?é")))[2] == echoed(1)
+    answer = await server.ask(b"GET /v2/health/live?\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer[0] == 200
 
 
 @pytest.mark.parametrize(

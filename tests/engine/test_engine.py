@@ -16,7 +16,7 @@ from tests.engine.gated import Gate, GatedBackend, GatedModel, gated_config, occ
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceLostError, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.core.messages import InferResponse
-from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_START
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.models.scheduler_driver import SchedulerDriver
 from tritonnb.engine.options import EngineOptions

@@ -23,7 +23,7 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.execution.loop import BackgroundLoop
 from tritonnb.engine.options import EngineOptions

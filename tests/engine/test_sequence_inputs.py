@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.core.datatypes import FP32, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.engine.models.sequence_inputs import SequenceInputs
 from tritonnb.scheduling.decisions import Execute, Reason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.notebook.view_page import deliveries
-from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_START
 from tritonnb.lab.simulation.service import fixed
 from tritonnb.lab.simulation.simulate import simulate
 from tritonnb.notebook.view_encoding import GENERATION_FIELDS, MEMBER_FIELDS, OCCUPANCY_FIELDS, STEP, TICKS

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+import pytest
+
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
+from tritonnb.scheduling.reasons import explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.slots import SlotSequence
 from tritonnb.scheduling.virtual_time import VirtualTime
@@ -58,6 +61,18 @@ class Play:
             if arrival.cancel_at is not None:
                 self.time.cancel(int(arrival.cancel_at * MS), request)
         self.time.run()
+
+    def check(
+        self, batches: list[tuple[str, float]], rules: list[str] | None, refused: list[tuple[str, float, str]]
+    ) -> None:
+        """Compare with the expected batches and their times, their rules if given, and the refusals."""
+        assert [who for who, _ in self.batches] == [who for who, _ in batches]
+        assert [when for _, when in self.batches] == pytest.approx([when for _, when in batches], abs=1e-3)
+        if rules is not None:
+            assert self.rules == rules
+        assert [answer for answer in self.answers if answer[2] != "ok"] == refused
+        for batch in self.time.batches:
+            assert explain(batch.decision.reason)
 
     def _service(self, decision: Execute) -> int:
         runs = [self.by_id[request.id].run for request in decision.requests if request is not None]

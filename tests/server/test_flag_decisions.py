@@ -177,7 +177,6 @@ VALUES: dict[str, Any] = {
     "grpc_host": "0.0.0.0",
     "http.allowed_hosts": ("host",),
     "http.restricted_api": (("health", "key", "value"),),
-    "http.transport": "fast",
     "grpc.restricted_protocol": (("health", "key", "value"),),
     "grpc.infer_response_compression_level": "low",
     "grpc.transport": "grpcio",

@@ -25,26 +25,11 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tests.server.forks import LIMIT_S, in_child
+from tests.server.isolated_repository import MODEL, write_repository
 from tritonnb.backends.isolation.process import ChildProcess
 from tritonnb.core import forks
 from tritonnb.errors import UnavailableError
 from tritonnb.server.model_handle import ModelHandle
-
-MODEL = """
-import os
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
-"""
-CONFIG = """
-backend: "python" max_batch_size: 4
-input { name: "X" data_type: TYPE_FP32 dims: [1] }
-output { name: "Y" data_type: TYPE_FP32 dims: [1] }
-parameters { key: "EXECUTION_PROCESS" value { string_value: "isolated" } }
-"""
 
 
 def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
@@ -53,11 +38,7 @@ def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("repository")
-    (directory / "apart" / "1").mkdir(parents=True)
-    (directory / "apart" / "1" / "model.py").write_text(MODEL)
-    (directory / "apart" / "config.pbtxt").write_text(CONFIG)
-    return directory
+    return write_repository(tmp_path_factory.mktemp("repository"))
 
 
 @pytest.fixture(scope="module")

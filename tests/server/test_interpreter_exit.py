@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.isolated_repository import write_repository
+
 #: Seconds that a script has; it starts a server, which takes some of them on a loaded machine.
 LIMIT_S = 60
 
@@ -38,20 +40,6 @@ def call(name):
         pass
 
 print(*(instance.backend_instance._child.pid for instance in server["apart"].served.instances), flush=True)
-"""
-MODEL = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
-"""
-CONFIG = """
-backend: "python" max_batch_size: 4
-input { name: "X" data_type: TYPE_FP32 dims: [1] }
-output { name: "Y" data_type: TYPE_FP32 dims: [1] }
-parameters { key: "EXECUTION_PROCESS" value { string_value: "isolated" } }
 """
 
 ENDS = {
@@ -116,11 +104,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("repository")
-    (directory / "apart" / "1").mkdir(parents=True)
-    (directory / "apart" / "1" / "model.py").write_text(MODEL)
-    (directory / "apart" / "config.pbtxt").write_text(CONFIG)
-    return directory
+    return write_repository(tmp_path_factory.mktemp("repository"))
 
 
 def exists(process: int) -> bool:

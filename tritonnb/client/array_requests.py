@@ -14,7 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Tensor, discard_response
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.parameters import find_parameter_error, plain_parameter
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.texts import encodable
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 

@@ -26,7 +26,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.to_json import message_to_dict
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 

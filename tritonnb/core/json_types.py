@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Required, TypeAlias, TypedDict
 
 #: A value that `json.dumps` accepts.
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
@@ -38,13 +38,10 @@ class ModelMetadata(TypedDict):
     outputs: list[TensorMetadata]
 
 
-class _ModelName(TypedDict):
-    name: str
-
-
-class IndexEntry(_ModelName, total=False):
+class IndexEntry(TypedDict, total=False):
     """A version of a model in the repository index, or a model without versions."""
 
+    name: Required[str]
     version: str
     state: str
     reason: str

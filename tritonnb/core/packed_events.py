@@ -64,10 +64,7 @@ def pack(event: Event) -> Packed:
 
 
 def _pack_batch_sent(event: BatchSent) -> Packed:
-    packed: list[Any] = [
-        "BatchSent", event.time_ns, event.model, event.version, event.batch,
-        event.instance, event.size, event.rule, event.queue_depth,
-    ]  # fmt: skip
+    packed: list[Any] = ["BatchSent", *_fixed_values[BatchSent](event)]
     slots, facts = event.slots or (), event.facts
     packed.append(len(event.members))
     packed += event.members
@@ -79,10 +76,7 @@ def _pack_batch_sent(event: BatchSent) -> Packed:
 
 
 def _pack_batch_executed(event: BatchExecuted) -> Packed:
-    packed: list[Any] = [
-        "BatchExecuted", event.time_ns, event.model, event.version, event.batch, event.instance, event.size,
-        event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns,
-    ]  # fmt: skip
+    packed: list[Any] = ["BatchExecuted", *_fixed_values[BatchExecuted](event)]
     for request in event.requests:
         packed += request
     return tuple(packed)

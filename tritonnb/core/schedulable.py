@@ -6,6 +6,11 @@ Compiled with mypyc: schedulers read them several times for each request.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
+
+#: The flags of a request that belongs to a sequence: ``TRITONSERVER_RequestFlag`` in *tritonserver.h*.
+SEQUENCE_START: Final = 1
+SEQUENCE_END: Final = 2
 
 
 class Schedulable:
@@ -20,7 +25,7 @@ class Schedulable:
     correlation_id : int or str
         0 or "" if the request does not belong to a sequence.
     flags : int
-        `SEQUENCE_START` | `SEQUENCE_END`: see `tritonnb.core.sequence_flags`.
+        `SEQUENCE_START` | `SEQUENCE_END`.
     batch_size : int
         ``max(1, batch dimension)``; set when the request is accepted.
     batch_key : hashable

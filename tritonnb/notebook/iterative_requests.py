@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tritonnb.core.events import ResponseSent
 from tritonnb.core.packed_events import Packed, positions
-from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_START
 from tritonnb.notebook.view_encoding import FLAGS, SEQUENCE, SERIAL, STEP, TIME
 
 #: Requests that are remembered; one that has ended is not reported as such.

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived, RequestRefused
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, facts_of, failures_of, positions, slots_of
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain

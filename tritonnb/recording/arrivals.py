@@ -12,7 +12,7 @@ from typing import cast
 from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestArrived, RequestCancelled
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.batches import RequestRecord
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain, pluralize
 

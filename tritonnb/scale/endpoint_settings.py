@@ -47,7 +47,6 @@ _FLAGS = {
     "grpc.reuse_port": "reuse-grpc-port",
     "metrics_host": "metrics-address",
     "openai_host": "openai-address",
-    "http.transport": "",
     "http.max_unread_size": "",
     "grpc.max_unread_size": "",
     "grpc.transport": "",

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
-from tritonnb.core.schedulable import Schedulable
-from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_START, Schedulable
 from tritonnb.scheduling.decisions import (
     CANNOT_RESCHEDULE,
     STOPPING,

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tritonnb.core.errors import CancelledError
-from tritonnb.core.schedulable import Schedulable
-from tritonnb.core.sequence_flags import SEQUENCE_END
+from tritonnb.core.schedulable import SEQUENCE_END, Schedulable
 from tritonnb.scheduling.decisions import Decision, Reason, Refuse
 from tritonnb.scheduling.queue import Deadlines
 from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED

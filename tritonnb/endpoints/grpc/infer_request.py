@@ -15,7 +15,7 @@ from tritonnb.core.datatypes import BY_NAME, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Tensor, UndecodedTensor
 from tritonnb.core.protobuf import service_pb2 as pb
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.endpoints.tensors import DEFAULT, OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from tritonnb.core.datatypes import BY_NAME, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
 from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -27,8 +26,6 @@ class HttpOptions:
         Accept any ``Host`` and ``Origin`` header.
     allowed_hosts : tuple of str
         Host names to accept in addition to the names of this machine.
-    transport : str
-        Deprecated: there is one HTTP server, and the option has no effect. ``"auto"``, ``"fast"`` or ``"tornado"``.
     restricted_api : tuple of (api, header, value)
         ``--http-restricted-api``: requests to this API must have this header with this value.
     header_forward_pattern : str
@@ -51,7 +48,6 @@ class HttpOptions:
     # 127.0.0.1.
     allow_foreign: bool = False
     allowed_hosts: tuple[str, ...] = ()
-    transport: str = "auto"
     restricted_api: tuple[tuple[str, str, str], ...] = ()
     header_forward_pattern: str = ""
     reuse_port: bool = False
@@ -61,13 +57,3 @@ class HttpOptions:
         for name in ("max_input_size", "max_body_size"):
             if getattr(self, name) < 1:
                 raise InvalidArgumentError(f"HttpOptions.{name}: expected at least 1, got {getattr(self, name)}")
-        if self.transport not in ("auto", "fast", "tornado"):
-            raise InvalidArgumentError(f"HttpOptions.transport: expected 'auto', got {self.transport!r}")
-        # There was such a server until 24 November 2026: it cost 88 lines and a second run of 360 tests, and nothing
-        # needed it.
-        if self.transport == "tornado":
-            warnings.warn(
-                "HttpOptions.transport: Tornado's server was removed; 'tornado' has no effect: leave the option out",
-                FutureWarning,
-                stacklevel=3,
-            )

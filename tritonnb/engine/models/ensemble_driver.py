@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import EnsembleExecuted
+from tritonnb.core.events import EnsembleExecuted, StepSent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
@@ -154,13 +154,12 @@ class EnsembleDriver:
         if submission.refusal is not None:
             return
         served = self._served
-        # `StepSent`, packed without creating the event: there is one for each step of a request.
-        # fmt: off
-        served.stream.emit_packed((
-            "StepSent", time.monotonic_ns(), served.name, served.version, execution.request.serial, step.index,
-            model.name, model.version, request.serial, decision.iteration, decision.reason.rule,
-        ))
-        # fmt: on
+        served.emit(
+            StepSent(
+                time.monotonic_ns(), served.name, served.version, execution.request.serial, step.index,
+                model.name, model.version, request.serial, decision.iteration, decision.reason.rule,
+            )
+        )  # fmt: skip
         execution.release_credit()
 
     def _step_responded(

@@ -13,7 +13,7 @@ from typing import final
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, ParameterValue, Tensor
 from tritonnb.core.ownership import read_only_view
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.shapes import fits
 
 _IDS = 2**64

@@ -19,7 +19,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, discard_response
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.shapes import element_count
 from tritonnb.model_config.model_files import model_file
 from tritonnb.scheduling.decisions import Execute

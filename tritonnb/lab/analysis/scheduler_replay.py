@@ -25,8 +25,7 @@ from typing import Any, TypeVar
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.schedulable import Schedulable
-from tritonnb.core.sequence_flags import SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_START, Schedulable
 from tritonnb.lab.simulation.engine import SimulatedRequest
 from tritonnb.lab.simulation.run import instance_names
 from tritonnb.recording.arrivals import arrival_of

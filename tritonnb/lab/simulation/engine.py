@@ -12,8 +12,7 @@ from struct import Struct
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.schedulable import Schedulable
-from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START, Schedulable
 from tritonnb.lab.simulation.arrivals import ClosedLoop, timed_arrivals
 from tritonnb.lab.simulation.replicas import Replicas, RouterFunction
 from tritonnb.recording.arrivals import Arrival

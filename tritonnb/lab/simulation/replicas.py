@@ -8,8 +8,7 @@ from itertools import count
 from typing import TypeAlias
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.schedulable import Schedulable
-from tritonnb.core.sequence_flags import SEQUENCE_END
+from tritonnb.core.schedulable import SEQUENCE_END, Schedulable
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 #: Chooses a replica: takes the number of requests in flight on each, and returns an index.
