@@ -129,3 +129,30 @@ def test_critical_path_is_adjacent_and_as_long_as_the_latency(events: Events) ->
             assert path[-1].end_ns == request.ended_ns
             assert all(before.end_ns == after.begin_ns for before, after in itertools.pairwise(path))
             assert all(part.begin_ns <= part.end_ns for part in path)
+
+
+def test_statistics_of_a_pipeline_are_by_step() -> None:
+    events = Events()
+    for begin in (0, 100):
+        root = events.ensemble(begin, begin + 150)
+        for number, (sent, over) in enumerate(((10, 40), (50, 90), (50, 150))):
+            events.step(
+                root,
+                events.execution(begin + sent, begin + over, f"m{min(number, 1)}"),
+                number,
+                step_model=f"m{min(number, 1)}",
+            )
+    pipeline = Recording(events.events).pipelines["e"]
+    own, first, short, long = pipeline.statistics()
+    assert [one.step for one in (own, first, short, long)] == [(), ("m0",), ("m1 (step 1)",), ("m1 (step 2)",)]
+    assert [(one.requests, one.fan_out, one.concurrency) for one in (own, first)] == [(2, 1.0, 2), (2, 1.0, 1)]
+    assert [one.share for one in (own, first, short, long)] == pytest.approx([20 / 150, 30 / 150, 0, 100 / 150])
+    assert "m1 (step 2)" in repr(pipeline)
+    assert "m1 (step 2)" in pipeline._repr_html_()
+
+
+@given(trees())
+def test_shares_of_the_steps_sum_to_one(events: Events) -> None:
+    for pipeline in Recording(events.events).pipelines.values():
+        total = sum(one.share for one in pipeline.statistics())
+        assert total == pytest.approx(1 if any(request.latency_ns for request in pipeline.requests) else 0)

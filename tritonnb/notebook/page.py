@@ -25,6 +25,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.lab.analysis.blame import Blame, blame_slowest
 from tritonnb.lab.analysis.latency_split import CAUSES
 from tritonnb.lab.figures.palette import style_sheet
+from tritonnb.notebook.pipeline_section import pipeline_sections
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.widget_files import STATIC, join_modules
 from tritonnb.recording.recording import Recording
@@ -79,8 +80,7 @@ def _page(rec: Recording, title: str, remedies: int) -> str:
     heading = html.escape(title or f"Recording of {', '.join(models)}")
     steps = list(dict.fromkeys(event.step_model for event in rec.events if isinstance(event, StepSent)))
     models.sort(key=lambda name: steps.index(name) if name in steps else len(steps))
-    graph: list[str] = [rec.plot.graph()._repr_mimebundle_()["text/html"]] if rec.ensemble_requests else []
-    sections = "\n".join([*graph, *(_section(rec.for_model(name), name, remedies) for name in models)])
+    sections = "\n".join([*pipeline_sections(rec), *(_section(rec.for_model(name), name, remedies) for name in models)])
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"""<!DOCTYPE html>

@@ -6,7 +6,7 @@ them. The calls of a model belong to all requests of the batch that it executed,
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,12 +21,16 @@ from tritonnb.core.events import (
     ResponseSent,
     StepSent,
 )
+from tritonnb.core.html_table import html_report
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.reasons import BLS_REQUEST, pluralize
 from tritonnb.telemetry.lanes import count_overlaps
+from tritonnb.telemetry.quantiles import quantile
 
 #: What caused a request: a client, the step of an ensemble, or a call of a model.
 CLIENT, STEP, CALL = "client", "step", "call"
+#: The path of a step: names of models from the root down to it; empty for the root itself.
+Path = tuple[str, ...]
 #: The outcome of a request that the statistics do not count.
 _REFUSED = "REFUSED"
 
@@ -159,9 +163,63 @@ class PipelineRequest:
         )
 
 
+def step_paths(root: PipelineRequest) -> dict[int, tuple[PipelineRequest, Path]]:
+    """Return the requests of a tree with the paths of their steps, by serial.
+
+    The name of a step is the name of its model, with its number if several steps of the ensemble have the same model.
+
+    Parameters
+    ----------
+    root : PipelineRequest
+    """
+    found: dict[int, tuple[PipelineRequest, Path]] = {}
+
+    def visit(request: PipelineRequest, path: Path) -> None:
+        found.setdefault(request.serial, (request, path))
+        numbers = defaultdict(set)
+        for step in request.steps:
+            numbers[step.model].add(0 if step.kind == CALL else step.number)
+        for step in request.steps:
+            is_one = len(numbers[step.model]) == 1
+            visit(step, (*path, step.model if is_one else f"{step.model} (step {step.number})"))
+
+    visit(root, ())
+    return found
+
+
+class StepStatistics(NamedTuple):
+    """The requests of one step of a pipeline.
+
+    Attributes
+    ----------
+    step : tuple of str
+        Names of the steps from the root down to it; empty for the root.
+    requests, failed : int
+        A request of several batches is counted once.
+    fan_out : float
+        Requests of the step for each request of the pipeline.
+    mean_ms, p99_ms : float
+        Latency: from reception to the last response.
+    share : float
+        Share (0 to 1) of the latencies of the pipeline in which the step was on the critical path, without the steps
+        below it.
+    concurrency : int
+        The largest number of its requests that were in the server at the same time.
+    """
+
+    step: Path
+    requests: int
+    failed: int
+    fan_out: float
+    mean_ms: float
+    p99_ms: float
+    share: float
+    concurrency: int
+
+
 @dataclass(frozen=True)
 class Pipeline:
-    """All requests of clients to one ensemble, or to one model that calls others.
+    """All requests of clients to one ensemble, or to one model that calls others; displayed as a table of its steps.
 
     Attributes
     ----------
@@ -172,6 +230,70 @@ class Pipeline:
 
     model: str
     requests: tuple[PipelineRequest, ...]
+
+    def statistics(self) -> list[StepStatistics]:
+        """Return the statistics of the pipeline and its steps, the root first, then in the order of their begin."""
+        steps: dict[Path, dict[int, PipelineRequest]] = defaultdict(dict)
+        critical_ns: Counter[Path] = Counter()
+        for root in self.requests:
+            paths = step_paths(root)
+            for request, path in paths.values():
+                steps[path][request.serial] = request
+            for request, begin_ns, end_ns in root.critical_path():
+                critical_ns[paths[request.serial][1]] += end_ns - begin_ns
+        total_ns = sum(critical_ns.values()) or 1
+        rows = []
+        for path, by_serial in steps.items():
+            latencies = sorted(request.latency_ns / 1e6 for request in by_serial.values())
+            overlaps = count_overlaps((one.received_ns, one.ended_ns) for one in by_serial.values())[1]
+            rows.append(
+                StepStatistics(
+                    path,
+                    len(latencies),
+                    sum(bool(request.failed) for request in by_serial.values()),
+                    len(latencies) / len(self.requests),
+                    sum(latencies) / len(latencies),
+                    quantile(latencies, 0.99),
+                    critical_ns[path] / total_ns,
+                    max(overlaps),
+                )
+            )
+        return rows
+
+    @property
+    def title(self) -> str:
+        """The number of requests, in one line."""
+        return f"Pipeline '{self.model}': {pluralize(len(self.requests), 'request')}"
+
+    def __repr__(self) -> str:
+        lines = [f"{self.title}\n  {'step':<30}{' '.join(_TITLES[1:])}"]
+        for name, *cells in self._cells():
+            widths = map(len, _TITLES[1:])
+            lines.append(
+                f"  {name:<30}{' '.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))}"
+            )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_report(self.title, _TITLES, self._cells())
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                " / ".join(one.step) or self.model,
+                f"{one.requests}",
+                f"{one.failed}",
+                f"{one.fan_out:.2f}",
+                f"{one.mean_ms:.2f}",
+                f"{one.p99_ms:.2f}",
+                f"{one.share:.0%}",
+                f"{one.concurrency}",
+            )
+            for one in self.statistics()
+        ]
+
+
+_TITLES = ("step", "requests", "failed", "per request", "mean ms", "p99 ms", "critical", "at once")
 
 
 def pipelines_of(requests: Sequence[PipelineRequest]) -> dict[str, Pipeline]:
@@ -281,7 +403,7 @@ class _Builder:
             else:
                 causing.update({(mate.serial, mate.model, mate.version): None for mate in self._members[batch]})
         roots = [self._build(*key) for key in causing if key[0] not in self._causes]
-        return sorted(roots, key=lambda root: root.steps[0].received_ns)
+        return sorted(roots, key=lambda root: (root.steps[0].received_ns, root.serial))
 
     def _build(self, serial: int, model: str, version: int, number: int = 0) -> PipelineRequest:
         if serial in self._built:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,10 +116,12 @@ def served_pipeline(rng: random.Random) -> Recording:
 
 
 @pytest.mark.parametrize("seed", random.sample(range(10**9), 4))
-def test_causes_of_served_pipelines_sum_to_the_latency(seed: int) -> None:
+def test_causes_of_served_pipelines_sum_to_the_latency(seed: int, tmp_path: Path) -> None:
     rec = served_pipeline(random.Random(seed))
     requests = rec.pipelines["e"].requests
     assert len(requests) == 12
     for request in requests:
         assert_sums(rec, request)
     assert "sums of all" in repr(rec.blame(percentile=50))
+    rec.to_html(tmp_path / "page.html")
+    assert 'aria-label="pipeline e"' in (tmp_path / "page.html").read_text("utf-8")

@@ -18,7 +18,7 @@ from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.conditions import Condition
 from tritonnb.lab.analysis.latency_split import Interval
 from tritonnb.recording.batches import RequestRecord
-from tritonnb.recording.pipelines import CALL, Pipeline, PipelineRequest, Segment
+from tritonnb.recording.pipelines import CALL, Path, Pipeline, PipelineRequest, Segment, step_paths
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
@@ -36,8 +36,6 @@ CAUSES = {**_CAUSES, **split.CAUSES}
 QUANTITIES = ("latency", "steps", "time")
 #: Causes of a step with a smaller share of the latency are shown together.
 _SMALL_SHARE = 0.01
-#: The path of a step: names of models from the root down to it; empty for the root itself.
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,26 +267,6 @@ def pipeline_requests(
 def _quantities(request: PipelineRequest, origin_ns: int) -> dict[str, float | str | bool | None]:
     time_ms = (request.received_ns - origin_ns) / 1e6
     return {"latency": request.latency_ns / 1e6, "steps": len(list(request.walk())) - 1, "time": time_ms}
-
-
-def step_paths(root: PipelineRequest) -> dict[int, tuple[PipelineRequest, Path]]:
-    """Return the requests of a tree with the paths of their steps, by serial.
-
-    The name of a step is that of its model, with its number if several steps of the ensemble have the same model.
-    """
-    found: dict[int, tuple[PipelineRequest, Path]] = {}
-
-    def visit(request: PipelineRequest, path: Path) -> None:
-        found.setdefault(request.serial, (request, path))
-        numbers = defaultdict(set)
-        for step in request.steps:
-            numbers[step.model].add(0 if step.kind == CALL else step.number)
-        for step in request.steps:
-            is_one = len(numbers[step.model]) == 1
-            visit(step, (*path, step.model if is_one else f"{step.model} (step {step.number})"))
-
-    visit(root, ())
-    return found
 
 
 class PipelineSplitter:

@@ -20,13 +20,15 @@ from tritonnb.lab.figures import (
     slots,
     steps,
     timeline,
+    waterfall,
 )
 from tritonnb.lab.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.lab.figures.scale import draw_empty
+from tritonnb.recording.pipelines import PipelineRequest
 from tritonnb.recording.recording import Recording
 
 _FIGURES: dict[str, ModuleType] = {
-    "timeline": timeline, "slots": slots, "generations": generations, "steps": steps,
+    "timeline": timeline, "slots": slots, "generations": generations, "steps": steps, "waterfall": waterfall,
     "graph": ensemble_graph, "batch_sizes": batch_sizes, "latency": latency, "latency_cdf": latency_cdf, "queue": queue,
 }  # fmt: skip
 
@@ -154,6 +156,37 @@ class Plot:
         'Steps over'
         """
         return self._draw("steps", ax, start_ms, end_ms)
+
+    def waterfall(self, request: PipelineRequest | None = None, ax: Axes | None = None) -> Figure:
+        """Draw a request of a pipeline and the requests that it caused, with the critical path.
+
+        Parameters
+        ----------
+        request : PipelineRequest, optional
+            One of `Recording.pipelines`; by default the slowest.
+        ax : matplotlib.axes.Axes, optional
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording contains no request of a pipeline.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     @server.model(max_batch_size=8)
+        ...     def caller(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return server["double"](X=X)["OUTPUT"]
+        ...     with server.record() as rec:
+        ...         _ = server["caller"](X=[[1.0]])
+        >>> rec.plot.waterfall().alt.startswith("Waterfall of request")
+        True
+        """
+        return figure_of(waterfall.draw(self._recording, ax, request))
 
     def batch_sizes(
         self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None

@@ -52,9 +52,13 @@ class TimeScale:
     @classmethod
     def for_recording(cls, rec: Recording) -> TimeScale:
         """Return the scale for a recording."""
-        begin, end = rec.span_ns
-        unit_ns, unit = next((size, name) for size, name, least in _UNITS if end - begin >= least)
-        return cls(rec.origin_ns, begin, end, unit_ns, unit)
+        return cls.between(*rec.span_ns, rec.origin_ns)
+
+    @classmethod
+    def between(cls, begin_ns: int, end_ns: int, origin_ns: int | None = None) -> TimeScale:
+        """Return the scale for a time range, which begins at 0 unless an origin is given."""
+        unit_ns, unit = next((size, name) for size, name, least in _UNITS if end_ns - begin_ns >= least)
+        return cls(begin_ns if origin_ns is None else origin_ns, begin_ns, end_ns, unit_ns, unit)
 
     def at(self, time_ns: float) -> float:
         """Return the position of a time, clipped to the drawn range."""
