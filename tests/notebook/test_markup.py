@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
+from tests.recording.test_pipelines import Events
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.theory import theory
 from tritonnb.notebook.html_reprs import remote_card, served_model_card, server_title
+from tritonnb.scheduling.reasons import BLS_REQUEST
 
 ROOT = Path(tnb.__file__).parent
 #: Ends texts, attributes, comments and elements, and begins an element with an attribute, wherever it stands.
@@ -71,11 +74,21 @@ def swept(server: tnb.Server) -> Any:
     return tnb.sweep(server[NAME], count=[1, 2], rate=100, service=tnb.fixed(2), requests=200)
 
 
+def pipelined() -> tnb.Recording:
+    """A recording of a model that calls another, with hostile names."""
+    events = Events()
+    caller = events.execution(0, 100, NAME)
+    events.step(caller, events.execution(10, 40, f"{NAME} 2"), rule=BLS_REQUEST, model=NAME, step_model=f"{NAME} 2")
+    return tnb.Recording(events.events, {name: pb.ModelConfig(name=name) for name in (NAME, f"{NAME} 2")})
+
+
 #: By the file of the class: what a recording gives.
 RESULTS: dict[str, Callable[[tnb.Recording], Any]] = {
     "recording/recording.py": lambda rec: rec,
+    "recording/pipelines.py": lambda rec: pipelined().pipelines[NAME],
     "lab/analysis/blame.py": lambda rec: rec.blame(),
     "lab/analysis/tail_blame.py": lambda rec: rec.blame(percentile=90),
+    "lab/analysis/pipeline_blame.py": lambda rec: pipelined().blame(percentile=50),
     "lab/analysis/comparison.py": compared,
     "lab/analysis/theory.py": theory,
     "lab/prediction/plan.py": lambda rec: rec.twin().plan(

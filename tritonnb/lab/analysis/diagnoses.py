@@ -11,11 +11,13 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.offered_load import offered_load
+from tritonnb.lab.analysis.pipeline_diagnoses import pipeline_findings
 from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import IDLE
@@ -71,7 +73,7 @@ def diagnoses(rec: Recording) -> list[Diagnosis]:
         for rule, find in _RULES.items():
             findings = find(model_recording, rec.configs[name])
             diagnoses += [Diagnosis(rule, name, text, evidence) for text, evidence in findings]
-    return diagnoses
+    return [*starmap(Diagnosis, pipeline_findings(rec)), *diagnoses]
 
 
 Findings = Iterator[tuple[str, Mapping[str, object]]]
