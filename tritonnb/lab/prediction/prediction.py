@@ -81,6 +81,8 @@ class Prediction:
         Share (0 to 1) of the time that instances are busy.
     remarks : tuple of str
         What was not recorded and so is extrapolated, and what the p99 rests on.
+    interrupted : bool
+        Whether an interrupt ended the simulations early: the ranges are those of fewer ones.
 
     Examples
     --------
@@ -102,10 +104,15 @@ class Prediction:
     mean_batch_size: Range
     utilization: Range
     remarks: tuple[str, ...]
+    interrupted: bool = False
 
     @classmethod
     def from_runs(
-        cls, runs: Sequence[Figures], remarks: Sequence[str] = (), misfits: Mapping[str, float] | None = None
+        cls,
+        runs: Sequence[Figures],
+        remarks: Sequence[str] = (),
+        misfits: Mapping[str, float] | None = None,
+        interrupted: bool = False,
     ) -> Prediction:
         """Return the ranges of simulations; each figure has its misfit, as for `Range.from_values`.
 
@@ -115,6 +122,7 @@ class Prediction:
         remarks : sequence of str, optional
         misfits : mapping of str to float, optional
             By the name of the figure.
+        interrupted : bool, optional
         """
         known = misfits or {}
         ranges = {
@@ -123,7 +131,7 @@ class Prediction:
             )
             for name in FIGURES
         }
-        return cls(**ranges, remarks=tuple(remarks))
+        return cls(**ranges, remarks=tuple(remarks), interrupted=interrupted)
 
     def __repr__(self) -> str:
         lines = [f"{name:<16} {getattr(self, name)}" for name in FIGURES]

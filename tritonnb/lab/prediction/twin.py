@@ -211,7 +211,7 @@ class Twin:
                 interrupted = [f"interrupted: the ranges are those of {len(runs)} of {SAMPLES} simulations"]
         sent = rate or self.rate if given is None else rate_of(given)
         remarks = [*self.remarks(runs, sent, instance_count(config)), *interrupted]
-        return Prediction.from_runs(runs, remarks, misfits)
+        return Prediction.from_runs(runs, remarks, misfits, bool(interrupted))
 
     def _scale(self, rate: float | None) -> float:
         """Return the factor of the recorded times at a rate."""

@@ -64,7 +64,7 @@ class Verification:
         client's and contain the way to the server.
     arrived : Prediction or None
         The prediction for the requests as they reached the server, which may be later than planned on a busy
-        machine. None without a recording of the server.
+        machine. None without a recording of the server, or if it was interrupted.
     relative_duration : float or None
         The median time of an execution relative to the twin's time for its rows and busy instances: 1.1 if the machine
         was 10 % slower than in the twin's recording. None without a recording of the server.
@@ -210,6 +210,8 @@ def verify(
     """
     sent = twin.arrivals(rate) if arrivals is None else list(as_arrivals(arrivals))
     prediction = twin.predict(rate=rate, arrivals=None if arrivals is None else sent, seed=seed, **edits)
+    if prediction.interrupted:  # nothing has been measured yet
+        raise KeyboardInterrupt
     target, stopping = find_model(model), Event()
     config = replaced(config_of(target), twin.edited(edits), _SIMULATED)
     options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
@@ -230,7 +232,9 @@ def verify(
     if not len(trial.latencies_ms):
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
     measured = _client_figures(trial) if recording is None else _server_figures(recording)
-    arrived = None if recording is None else twin.predict(arrivals=recording.arrivals(), seed=seed, **edits)
+    arrived = None
+    with suppress(KeyboardInterrupt):  # what was measured is not lost
+        arrived = None if recording is None else twin.predict(arrivals=recording.arrivals(), seed=seed, **edits)
     relative = None if recording is None else _relative_duration(twin, recording)
     return Verification(dict(edits), prediction, measured, trial, recording, arrived, relative)
 
