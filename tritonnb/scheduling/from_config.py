@@ -10,6 +10,7 @@ from tritonnb.model_config.normalize import DEFAULT_SEQUENCE_IDLE_US
 from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.ensemble import EnsembleGraph, EnsembleStep
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -46,6 +47,38 @@ def make_scheduler(
         scheduler = DefaultScheduler(instance_count)
     scheduler.instances.dispatch_key = dispatch_key
     return scheduler
+
+
+def ensemble_graph(config: pb.ModelConfig, is_decoupled: Callable[[str, int], bool]) -> EnsembleGraph:
+    """Return the graph of an ensemble.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Valid together with the models of its steps.
+    is_decoupled : callable
+        Takes a model's name and version; -1 is the newest version.
+    """
+    ensemble = config.ensemble_scheduling
+    steps = [
+        EnsembleStep(
+            index,
+            step.model_name,
+            step.model_version,
+            dict(step.input_map),
+            dict(step.output_map),
+            is_decoupled(step.model_name, step.model_version),
+        )
+        for index, step in enumerate(ensemble.step)
+    ]
+    return EnsembleGraph(
+        config.name,
+        steps,
+        [tensor.name for tensor in config.input],
+        [tensor.name for tensor in config.output],
+        [tensor.name for tensor in config.input if tensor.optional],
+        ensemble.max_inflight_requests,
+    )
 
 
 def reconfigure_scheduler(

@@ -17,7 +17,6 @@ from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, StepSent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.models.ensemble_tensors import EnsembleTensor, SequenceFlags
 from tritonnb.engine.models.served_model import ServedModel
@@ -27,7 +26,6 @@ from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
     EndRequest,
     EnsembleDecision,
-    EnsembleGraph,
     EnsemblePlan,
     EnsembleRun,
     EnsembleScheduler,
@@ -35,6 +33,7 @@ from tritonnb.scheduling.ensemble import (
     RunStep,
     SendResponse,
 )
+from tritonnb.scheduling.from_config import ensemble_graph
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,9 @@ class EnsembleDriver:
         self._lookup = lookup
         self._take_over_labels()
         # All rules are in the pure scheduler; this driver adds models and time.
-        self._scheduler = EnsembleScheduler(_graph(served.config, lookup))
+        self._scheduler = EnsembleScheduler(
+            ensemble_graph(served.config, lambda name, version: lookup(name, version).decoupled)
+        )
         self._executions: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
         limit = self._scheduler.graph.max_inflight_requests
@@ -361,25 +362,3 @@ def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
     tensor = value.renamed(spec.name, spec.reshape, batching)
     tensor.array = undo_reshape(spec, tensor.array, batching)
     return tensor
-
-
-def _graph(config: pb.ModelConfig, lookup: ModelLookup) -> EnsembleGraph:
-    steps = [
-        EnsembleStep(
-            index,
-            step.model_name,
-            step.model_version,
-            dict(step.input_map),
-            dict(step.output_map),
-            lookup(step.model_name, step.model_version).decoupled,
-        )
-        for index, step in enumerate(config.ensemble_scheduling.step)
-    ]
-    return EnsembleGraph(
-        config.name,
-        steps,
-        [tensor.name for tensor in config.input],
-        [tensor.name for tensor in config.output],
-        [tensor.name for tensor in config.input if tensor.optional],
-        config.ensemble_scheduling.max_inflight_requests,
-    )

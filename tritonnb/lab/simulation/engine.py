@@ -1,13 +1,14 @@
-"""The engine of simulations: requests, replicas in virtual time, and what is kept of a run.
+"""The engine of simulations: requests, clients, models in virtual time, and what is kept of a run.
 
 Compiled with mypyc: a sweep or a what-if simulates millions of requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from struct import Struct
+from typing import TypeAlias
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
@@ -31,11 +32,16 @@ class SimulatedRequest(Schedulable):
     ----------
     steps, step : int
         The steps that a model executes for it, and the number of those that it has executed.
+    arrival : Arrival
+        What a client sent; the requests of an ensemble's steps have that of their ensemble.
+    parent : object
+        Who waits for the response: for the step of an ensemble the ensemble and its decision, for a client of a closed
+        loop a function that takes the time; None if nobody does.
     responded : bool
         Whether the final response has been sent.
     """
 
-    __slots__ = ("responded", "step", "steps")
+    __slots__ = ("arrival", "parent", "responded", "step", "steps")
 
     def __init__(self, arrival: Arrival, serial: int) -> None:
         super().__init__(
@@ -48,6 +54,8 @@ class SimulatedRequest(Schedulable):
             batch_key=arrival.batch_key,
             serial=serial,
         )
+        self.arrival = arrival
+        self.parent: object = None
         self.responded = False
         self.steps = arrival.steps
         self.step = 0
@@ -55,6 +63,10 @@ class SimulatedRequest(Schedulable):
     def __deepcopy__(self, memo: dict[int, object]) -> SimulatedRequest:
         """Return the request itself: copies of a scheduler, such as the states of a replay, share their requests."""
         return self
+
+
+#: Takes a request, the time of its final response in ns, and its error.
+Answered: TypeAlias = Callable[[SimulatedRequest, int, TritonError | None], None]
 
 
 class Columns:
@@ -134,8 +146,8 @@ class SimulatedReplica:
         The responses of steps.
     """
 
-    def __init__(self, simulation: Simulation, scheduler: Scheduler, instances: int) -> None:
-        self._simulation = simulation
+    def __init__(self, model: SimulatedModel, scheduler: Scheduler, instances: int) -> None:
+        self._model = model
         self._responded_ns: dict[int, int] = {}
         self._free_ns = [0] * instances  # since when each instance is idle
         self.queued_ns: list[list[int]] = []
@@ -144,48 +156,47 @@ class SimulatedReplica:
             scheduler,
             self._execute,
             instances,
-            on_response=simulation.respond,
-            rescheduled=self._is_rescheduled if simulation.iterative else None,
-            clock=simulation.clock,
-            keep=simulation.columns is None,
+            on_response=model.respond,
+            rescheduled=self._is_rescheduled if model.iterative else None,
+            clock=model.clock,
+            keep=model.columns is None,
         )
 
     def _execute(self, decision: Execute) -> int:
         """Return the time of an execution that begins now: of one step, or of all if the model is not iterative."""
-        simulation = self._simulation
+        model = self._model
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
-        now, time_ns, steps = simulation.clock.now, 0, 1
+        now, time_ns, steps = model.clock.now, 0, 1
         idle_ns, server_idle_ns = now - self._free_ns[decision.instance], max(0, now - max(self._free_ns))
         for request in requests:
             steps = max(steps, request.steps)
             if request.step == 0:
-                time_ns += simulation.first_step_ns
-        for _ in range(1 if simulation.iterative else steps):
+                time_ns += model.first_step_ns
+        for _ in range(1 if model.iterative else steps):
             busy = self.time.running + 1
-            time_ns += simulation.times(decision.size, now + time_ns, busy, idle_ns, server_idle_ns)
+            time_ns += model.times(decision.size, now + time_ns, busy, idle_ns, server_idle_ns)
             idle_ns = server_idle_ns = 0
             for request in requests:
                 if request.step < request.steps:
-                    if steps > 1 and simulation.columns is None:
+                    if steps > 1 and model.columns is None:
                         self._generate(request, now + time_ns)
                     request.step += 1
         self._free_ns[decision.instance] = now + time_ns
-        if simulation.columns is None:
+        if model.columns is None:
             self.queued_ns.append([request.queued_ns for request in requests])
         else:
             null_rows = decision.size
             for request in requests:
                 null_rows -= request.batch_size
-                simulation.columns.add_request(
-                    request.serial, request.batch_size, request.received_ns, request.queued_ns
-                )
-            simulation.columns.add_batch(now, now + time_ns, len(requests), null_rows)
+                model.columns.add_request(request.serial, request.batch_size, request.received_ns, request.queued_ns)
+            model.columns.add_batch(now, now + time_ns, len(requests), null_rows)
         return time_ns
 
     def _generate(self, request: SimulatedRequest, now_ns: int) -> None:
         elapsed_ns = now_ns - self._responded_ns.get(request.serial, request.received_ns)
-        model = self._simulation.model
-        self.responses.append(ResponseSent(now_ns, model, 1, request.serial, request.step, "success", elapsed_ns))
+        self.responses.append(
+            ResponseSent(now_ns, self._model.name, 1, request.serial, request.step, "success", elapsed_ns)
+        )
         self._responded_ns[request.serial] = now_ns
 
     def _is_rescheduled(self, request: Schedulable) -> bool:
@@ -193,12 +204,87 @@ class SimulatedReplica:
         return request.step < request.steps
 
 
-class Simulation:
-    """A run of one or several replicas.
+class Target:
+    """What requests are sent to: a model with its replicas, or an ensemble.
 
     Parameters
     ----------
     config : ModelConfig
+    clock : VirtualClock
+    answered : callable
+        Called with each request, the time of its final response, and its error or None.
+    columns : Columns or None
+        What is kept; None to keep everything, from which `events` are made.
+    """
+
+    def __init__(
+        self, config: pb.ModelConfig, clock: VirtualClock, answered: Answered, columns: Columns | None
+    ) -> None:
+        self.name: str = config.name
+        self.clock = clock
+        self.columns = columns
+        self.answered = answered
+        self.recorded: list[Event] = []
+        self._max_rows: int = config.max_batch_size
+
+    def create(self, time_ns: int, arrival: Arrival, serial: int, parent: object = None) -> SimulatedRequest:
+        """Make a request that arrives at a time.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it has more rows than ``max_batch_size``.
+        """
+        if 0 < self._max_rows < arrival.rows:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be <= {self._max_rows} for '{self.name}', got {arrival.rows}"
+            )
+        request = SimulatedRequest(arrival, serial)
+        request.received_ns = time_ns
+        if parent is not None:
+            request.parent = parent
+            if not self._max_rows:  # the tensors of a model that does not batch have no dimension of rows
+                request.batch_size = 1
+        if self.columns is None:
+            # As clients send it: the scheduler may give a request a correlation ID.
+            key = request.batch_key
+            numbers = (request.batch_size, request.priority, request.timeout_us)
+            last = (request.correlation_id, request.flags, 0 if key is None else hash(key))
+            self.recorded.append(RequestArrived(time_ns, self.name, 1, serial, *numbers, request.id, *last))
+        return request
+
+    def arrived(self, request: SimulatedRequest) -> None:
+        """Handle the arrival of a request at the current time."""
+        raise NotImplementedError
+
+    def cancel(self, request: SimulatedRequest) -> None:
+        """Cancel a request at the current time."""
+        self.record_cancel(request, self.clock.now)
+        if not request.responded:
+            self.cancelled(request)
+        request.cancelled = True
+
+    def record_cancel(self, request: SimulatedRequest, time_ns: int) -> None:
+        """Add the event of a cancellation."""
+        if self.columns is None:
+            self.recorded.append(RequestCancelled(time_ns, self.name, 1, request.serial))
+
+    def cancelled(self, request: SimulatedRequest) -> None:
+        """Handle the cancellation of a request before its response, at the current time."""
+        raise NotImplementedError
+
+    def events(self) -> list[Event]:
+        """Return the events that a live server would emit; in order, if they have the same time."""
+        raise NotImplementedError
+
+
+class SimulatedModel(Target):
+    """A model in one or several replicas.
+
+    Parameters
+    ----------
+    config, clock, answered, columns
+        As of `Target`.
     instances : list of str
         The names of the instances of each replica.
     schedulers : sequence of Scheduler
@@ -210,63 +296,44 @@ class Simulation:
         What the first step of each request adds to it.
     route : callable
         Chooses one of several replicas.
-    columns : Columns or None
-        What is kept; None to keep everything, from which `events` are made.
     """
 
     def __init__(
         self,
         config: pb.ModelConfig,
+        clock: VirtualClock,
+        answered: Answered,
+        columns: Columns | None,
         instances: list[str],
         schedulers: Sequence[Scheduler],
         times: Callable[[int, int, int, int, int], int],
         first_step_ns: int,
         route: RouterFunction,
-        columns: Columns | None,
     ) -> None:
-        self.model: str = config.name
+        super().__init__(config, clock, answered, columns)
         self.times = times
         self.first_step_ns = first_step_ns
         self.iterative: bool = config.sequence_batching.iterative_sequence
-        self.columns = columns
-        self.clock = VirtualClock(self._next_arrives)
-        self._max_rows: int = config.max_batch_size
         self._instances = instances
-        self._serial = 0
-        self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
-        self._cancelled: list[Event] = []
         self._refused: list[Event] = []
-        self._source: Iterator[tuple[int, int, Arrival]] = iter(())
-        self._next: SimulatedRequest | None = None
-        self._next_request: Callable[[int], None] | None = None
         self._replicas = [SimulatedReplica(self, scheduler, len(instances)) for scheduler in schedulers]
         drivers = [replica.time for replica in self._replicas]
         self._routed = Replicas(drivers, route) if len(drivers) > 1 else None
-        self._arrive = drivers[0].arrived if self._routed is None else self._routed.arrived
-        self._cancel = drivers[0].cancelled if self._routed is None else self._routed.cancelled
+        self._first = drivers[0]
 
-    def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
-        """Run with requests that arrive at given times."""
-        self._source = self._in_order(arrivals)
-        self._send_next()
-        self.clock.run()
+    def arrived(self, request: SimulatedRequest) -> None:
+        """Handle the arrival of a request at the current time."""
+        if self._routed is None:
+            self._first.arrived(request)
+        else:
+            self._routed.arrived(request)
 
-    def closed_loop(self, loop: ClosedLoop) -> None:
-        """Run with clients that wait for their responses."""
-        arrival = Arrival(0.0, loop.rows)
-        think_ns = round(loop.think_ms * 1e6)
-
-        def send(time_ns: int) -> None:
-            self.clock.schedule(time_ns, ARRIVAL, self._arrive, self._create(time_ns, arrival, self._serial + 1))
-
-        def send_next(time_ns: int) -> None:
-            if self._serial < loop.requests:
-                send(time_ns + think_ns)
-
-        self._next_request = send_next
-        for _ in range(min(loop.clients, loop.requests)):
-            send(0)
-        self.clock.run()
+    def cancelled(self, request: SimulatedRequest) -> None:
+        """Handle the cancellation of a request before its response, at the current time."""
+        if self._routed is None:
+            self._first.cancelled(request)
+        else:
+            self._routed.cancelled(request)
 
     def respond(self, response: FinalResponse) -> None:
         """Handle a replica's response to a request."""
@@ -277,8 +344,7 @@ class Simulation:
             self._refuse(response, response.error)
         if self._routed is not None:
             self._routed.responded(request)
-        if self._next_request is not None:
-            self._next_request(response.time_ns)
+        self.answered(request, response.time_ns, response.error)
 
     def _refuse(self, response: FinalResponse, error: TritonError) -> None:
         if self.columns is not None:
@@ -286,10 +352,10 @@ class Simulation:
         else:
             counted_as = response.refusal.counted_as if response.refusal else ""
             time_ns, request = response.time_ns, response.request
-            self._refused.append(request_refused(request, self.model, 1, error, counted_as, time_ns))
+            self._refused.append(request_refused(request, self.name, 1, error, counted_as, time_ns))
 
     def events(self) -> list[Event]:
-        """Return the events that a live server would emit."""
+        """Return the events, in the order of `VirtualTime` if they have the same time."""
         batches = [
             (batch, queued_ns, number)
             for number, replica in enumerate(self._replicas, 1)
@@ -298,14 +364,14 @@ class Simulation:
         if len(self._replicas) > 1:
             batches.sort(key=lambda entry: entry[0].start_ns)  # stable, so the batches of one replica keep their order
         sent: list[Event] = []
-        # Sorting is stable, so events at the same time keep this order, which is the order of `VirtualTime`.
+        # The order of events at the same time is the order of `VirtualTime`.
         events: list[Event] = [response for replica in self._replicas for response in replica.responses]
         for number, (batch, queued_ns, replica) in enumerate(batches, 1):
             decision, start, end = batch.decision, batch.start_ns, batch.end_ns
             instance = self._instances[decision.instance]
             if len(self._replicas) > 1:
                 instance = instance_on(replica, instance)
-            sent.append(batch_sent(decision, self.model, 1, number, instance, batch.queue_depth, start))
+            sent.append(batch_sent(decision, self.name, 1, number, instance, batch.queue_depth, start))
             requests = [request for request in decision.requests if request is not None]
             members = [
                 (request.serial, request.batch_size, request.received_ns, since_ns, "")
@@ -313,20 +379,77 @@ class Simulation:
             ]
             size = decision.size
             events.append(
-                BatchExecuted(end, self.model, 1, number, instance, size, start, start, end, end, tuple(members))
+                BatchExecuted(end, self.name, 1, number, instance, size, start, start, end, end, tuple(members))
             )
-        events += self._arrived
-        events += self._cancelled
-        events += self._refused
-        events += sent
-        events.sort(key=attrgetter("time_ns"))
-        return events
+        return [*events, *self.recorded, *self._refused, *sent]
 
-    def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
-        """Return times in ns, serials and arrivals by time; an iterator is not read ahead if only numbers are kept."""
-        if self.columns is not None and isinstance(arrivals, Iterator):
-            return timed_arrivals(arrivals)
-        return iter(sorted(timed_arrivals(arrivals)))
+
+class Simulation:
+    """A run: the clock, and the clients that send requests to models and ensembles.
+
+    Parameters
+    ----------
+    has_steps : bool
+        Whether requests may cause others, with which they share the numbers from 1.
+
+    Attributes
+    ----------
+    clock : VirtualClock
+    """
+
+    def __init__(self, has_steps: bool = False) -> None:
+        self.clock = VirtualClock(self._next_arrives)
+        self._has_steps = has_steps
+        self._serial = 0
+        self._source: Iterator[tuple[int, int, Arrival]] = iter(())
+        self._targets: Sequence[Target] = ()  # of the source's numbers; one for all of them, if there is only one
+        self._next: SimulatedRequest | None = None
+        self._next_target: Target | None = None
+
+    def new_serial(self) -> int:
+        """Return the serial of a request that a server would make: of the step of an ensemble."""
+        self._serial += 1
+        return self._serial
+
+    def open_loop(self, arrivals: Mapping[Target, Iterable[Arrival | tuple[float, int]]], read_ahead: bool) -> None:
+        """Add requests that arrive at given times.
+
+        Parameters
+        ----------
+        arrivals : dict of Target to iterable
+        read_ahead : bool
+            Sort them first; otherwise the arrivals at a single target may be an iterator in the order of time.
+        """
+        self._targets = targets = list(arrivals)
+        if len(targets) == 1:
+            entries = timed_arrivals(arrivals[targets[0]])
+            self._source = iter(sorted(entries)) if read_ahead else entries
+        else:
+            entries_of = [(entry, target) for target in targets for entry in timed_arrivals(arrivals[target])]
+            entries_of.sort(key=lambda entry: entry[0][0])
+            self._targets = [target for _, target in entries_of]
+            self._source = iter([(time_ns, n, arrival) for n, ((time_ns, _, arrival), _) in enumerate(entries_of, 1)])
+        self._send_next()
+
+    def closed_loop(self, loop: ClosedLoop, target: Target) -> None:
+        """Add clients that wait for their responses."""
+        arrival = Arrival(0.0, loop.rows)
+        think_ns = round(loop.think_ms * 1e6)
+        sent = 0
+
+        def send(time_ns: int) -> None:
+            nonlocal sent
+            sent += 1
+            request = target.create(time_ns, arrival, self.new_serial())
+            request.parent = send_next
+            self.clock.schedule(time_ns, ARRIVAL, target.arrived, request)
+
+        def send_next(time_ns: int) -> None:
+            if sent < loop.requests:
+                send(time_ns + think_ns)
+
+        for _ in range(min(loop.clients, loop.requests)):
+            send(0)
 
     def _send_next(self) -> None:
         """Announce the next arrival to the clock."""
@@ -334,46 +457,34 @@ class Simulation:
         self.clock.arrival_ns = -1
         if entry is None:
             return
-        time_ns, serial, arrival = entry
+        time_ns, number, arrival = entry
         if time_ns < self.clock.now:
             raise InvalidArgumentError(
                 f"arrivals expected a list, or an iterator in the order of time, got {arrival.time_us:g} after "
                 f"{self.clock.now / 1000:g} µs"
             )
-        self._next, self.clock.arrival_ns = self._create(time_ns, arrival, serial), time_ns
+        target = self._targets[0] if len(self._targets) == 1 else self._targets[number - 1]
+        request = target.create(time_ns, arrival, self.new_serial() if self._has_steps else number)
+        if arrival.cancel_us is not None:
+            self._cancel_at(round(arrival.cancel_us * 1000), target, request)
+        self._next, self._next_target, self.clock.arrival_ns = request, target, time_ns
 
     def _next_arrives(self) -> None:
-        request = self._next
+        request, target = self._next, self._next_target
         assert request is not None
+        assert target is not None
         self._send_next()
-        self._arrive(request)
+        target.arrived(request)
 
-    def _create(self, time_ns: int, arrival: Arrival, serial: int) -> SimulatedRequest:
-        if 0 < self._max_rows < arrival.rows:
-            raise InvalidArgumentError(
-                f"inference request batch-size must be <= {self._max_rows} for '{self.model}', got {arrival.rows}"
-            )
-        self._serial += 1
-        request = SimulatedRequest(arrival, serial)
-        request.received_ns = time_ns
-        if self.columns is None:
-            key = request.batch_key
-            numbers = (request.batch_size, request.priority, request.timeout_us)
-            last = (request.correlation_id, request.flags, 0 if key is None else hash(key))
-            self._arrived.append(RequestArrived(time_ns, self.model, 1, serial, *numbers, request.id, *last))
-        if arrival.cancel_us is not None:
-            self._schedule_cancel(round(arrival.cancel_us * 1000), request)
-        return request
-
-    def _schedule_cancel(self, time_ns: int, request: SimulatedRequest) -> None:
-        if self.columns is None:
-            self._cancelled.append(RequestCancelled(time_ns, self.model, 1, request.serial))
+    def _cancel_at(self, time_ns: int, target: Target, request: SimulatedRequest) -> None:
         if time_ns < request.received_ns:
+            target.record_cancel(request, time_ns)
             request.cancelled = True
         else:
-            self.clock.schedule(time_ns, CANCEL, self._is_cancelled, request)
+            self.clock.schedule(time_ns, CANCEL, target.cancel, request)
 
-    def _is_cancelled(self, request: SimulatedRequest) -> None:
-        if not request.responded:
-            self._cancel(request)
-        request.cancelled = True
+
+def in_order(events: list[Event]) -> list[Event]:
+    """Sort events by time; events at the same time keep their order, which is the order of `VirtualTime`."""
+    events.sort(key=attrgetter("time_ns"))
+    return events

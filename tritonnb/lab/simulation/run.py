@@ -7,18 +7,20 @@ a live server would emit.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event
 from tritonnb.core.failures import warn
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop
-from tritonnb.lab.simulation.engine import Columns, Simulation
+from tritonnb.lab.simulation.engine import Columns, SimulatedModel, Simulation, Target, in_order
+from tritonnb.lab.simulation.ensembles import SimulatedEnsemble, answer, execution_times
 from tritonnb.lab.simulation.replicas import Router, make_router
 from tritonnb.lab.simulation.service import ExecutionTimes, Service
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.validate import check_scheduling
-from tritonnb.scheduling.from_config import make_scheduler
+from tritonnb.scheduling.from_config import ensemble_graph, make_scheduler
 
 
 def run(
@@ -63,27 +65,105 @@ def run(
         than ``max_batch_size``; if the configuration violates a rule of its scheduler, or is an ensemble; or if the
         service model does not return a time.
     """
-    with problem_context(config):
-        check_scheduling(config)
+    refuse_ensemble(config)
+    workload, services = {config.name: arrivals}, {config.name: service}
+    kept = None if columns is None else {config.name: columns}
+    return run_models(
+        {config.name: config}, workload, services, seed,
+        first_step_ns=first_step_ns, replicas=replicas, router=router, columns=kept,
+    )  # fmt: skip
+
+
+def refuse_ensemble(config: pb.ModelConfig) -> None:
+    """Refuse an ensemble where one service time is given."""
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(
-            f"model '{config.name}': simulation expected a model that is executed, got an ensemble; simulate its steps"
+            f"model '{config.name}': simulation expected a model that is executed, got an ensemble; simulate it with "
+            "the models of its steps: tnb.simulate(repository, arrivals, {step: service, ...})"
         )
+
+
+def run_models(
+    configs: Mapping[str, pb.ModelConfig],
+    arrivals: Mapping[str, Arrivals],
+    services: Mapping[str, Service],
+    seed: int,
+    *,
+    first_step_ns: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+    columns: MutableMapping[str, Columns] | None = None,
+) -> list[Event]:
+    """Simulate models and ensembles on one server, and return their events; errors and warnings as of `run`.
+
+    Parameters
+    ----------
+    configs : dict of str to ModelConfig
+        By name; the models of the steps of each ensemble among them.
+    arrivals : dict of str to Arrivals
+        By the name of the model that clients send them to.
+    services : dict of str to Service
+        By the names of the models that are executed.
+    seed, first_step_ns, replicas, router
+        As of `run`, for each model.
+    columns : dict of str to Columns, optional
+        Filled with the numbers of the models; no events are made then.
+    """
+    for config in configs.values():
+        with problem_context(config):
+            check_scheduling(config)
     if replicas < 1:
-        raise InvalidArgumentError(f"model '{config.name}': simulation expected at least 1 replica, got {replicas}")
-    times = ExecutionTimes(service, seed)
-    route = make_router(router, seed)
-    instances = instance_names(config)
-    schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
-    simulation = Simulation(config, instances, schedulers, times, first_step_ns, route, columns)
-    if isinstance(arrivals, ClosedLoop):
-        simulation.closed_loop(arrivals)
-    else:
-        simulation.open_loop(arrivals)
-    events = simulation.events() if columns is None else []
-    if times.warning:
-        warn(times.warning)
-    return events
+        name = next(iter(configs))
+        raise InvalidArgumentError(f"model '{name}': simulation expected at least 1 replica, got {replicas}")
+    ensembles = {name for name, config in configs.items() if config.HasField("ensemble_scheduling")}
+    simulation = Simulation(has_steps=bool(ensembles) or len(arrivals) > 1)
+    times: dict[str, ExecutionTimes] = {}
+    targets: dict[str, Target] = {}
+
+    def target(name: str) -> Target:
+        if name not in targets:
+            kept = None if columns is None else columns.setdefault(name, Columns())
+            targets[name] = ensemble(name, kept) if name in ensembles else model(name, kept)
+        return targets[name]
+
+    def ensemble(name: str, kept: Columns | None) -> Target:
+        config = configs[name]
+        graph = ensemble_graph(config, lambda step, _: configs[step].model_transaction_policy.decoupled)
+        return SimulatedEnsemble(config, graph, [target(step.model_name) for step in graph.steps], simulation, kept)
+
+    def model(name: str, kept: Columns | None) -> Target:
+        config = configs[name]
+        # The models of a pipeline vary independently of one another, and the first like a single model.
+        times[name] = ExecutionTimes(services[name], seed + len(times) if ensembles else seed)
+        instances = instance_names(config)
+        schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
+        route = make_router(router, seed)
+        return SimulatedModel(
+            config, simulation.clock, answer, kept, instances, schedulers, times[name], first_step_ns, route
+        )
+
+    workload = {target(name): requests for name, requests in arrivals.items()}
+    streams = {receiver: requests for receiver, requests in workload.items() if not isinstance(requests, ClosedLoop)}
+    for receiver, requests in workload.items():
+        if isinstance(requests, ClosedLoop):
+            simulation.closed_loop(requests, receiver)
+    # An iterator is not read ahead if only numbers are kept.
+    is_read_ahead = columns is None or not any(isinstance(requests, Iterator) for requests in streams.values())
+    simulation.open_loop(streams, is_read_ahead)
+    simulation.clock.run()
+    for warning in filter(None, (model_times.warning for model_times in times.values())):
+        warn(warning)
+    return _events(list(targets.values())) if columns is None else []
+
+
+def _events(targets: Sequence[Target]) -> list[Event]:
+    events = [event for one in targets for event in one.events()]
+    ensembles = [one for one in targets if isinstance(one, SimulatedEnsemble)]
+    infer_ns = execution_times(events) if ensembles else {}
+    # The last targets first to be complete: an ensemble is made before the ensembles that contain it are.
+    for one in ensembles:
+        events += one.executed(infer_ns)
+    return in_order(events)
 
 
 def instance_count(config: pb.ModelConfig) -> int:
