@@ -18,21 +18,22 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the log of this instance."""
-        parameters = json.loads(args["model_config"])["parameters"]
+        config = json.loads(args["model_config"])
+        parameters, self.output = config["parameters"], config["output"][0]["name"]
         self.base_s, self.row_s = (float(parameters[key]["string_value"]) / 1e3 for key in ("EXECUTION_MS", "ROW_MS"))
         path = os.path.join(args["model_repository"], f"batches.{args['model_instance_name']}.jsonl")
         self.log = open(path, "a", buffering=1)  # noqa: SIM115
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Run one batch."""
-        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        inputs = [request.inputs()[0].as_numpy() for request in requests]
         planned_s = self.base_s + self.row_s * sum(len(array) for array in inputs)
         started = time.monotonic()
         time.sleep(planned_s)
         late_ms = (time.monotonic() - started - planned_s) * 1e3
         members = [request.request_id() for request in requests]
         self.log.write(json.dumps({"late_ms": late_ms, "requests": members}) + "\n")
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(self.output, array)]) for array in inputs]
 
     def finalize(self) -> None:
         """Close the log."""

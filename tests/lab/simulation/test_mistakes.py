@@ -86,8 +86,8 @@ def test_invalid_workload_or_service_time_is_refused(mistake: Callable[[], objec
         (
             'name: "m" ensemble_scheduling { }',
             tnb.fixed(1),
-            "model 'm': simulation expected a model that is executed, got an ensemble; simulate it with the models of its "
-            "steps: tnb.simulate(repository, arrivals, {step: service, ...})",
+            "model 'm': simulation expected a model that is executed, got an ensemble; simulate it with the models "
+            "of its steps: tnb.simulate(repository, arrivals, {step: service, ...})",
         ),
         (BATCHING, 5, "service model expected a function, such as fixed(5), got 5"),
         (

@@ -1,0 +1,114 @@
+"""Random ensembles of two to five models, with service times: chains, diamonds, and steps with several readers."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import tritonnb as tnb
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.service import Service
+
+ENSEMBLE = "pipeline"
+
+
+@dataclass
+class RandomPipeline:
+    """An ensemble, its configurations by name, and its traffic."""
+
+    configs: dict[str, pb.ModelConfig] = field(default_factory=dict)
+    base_ms: dict[str, float] = field(default_factory=dict)
+    row_ms: dict[str, float] = field(default_factory=dict)
+    arrivals: list[tnb.Arrival] = field(default_factory=list)
+
+    @property
+    def services(self) -> dict[str, Service]:
+        """The service time of each model."""
+        return {name: tnb.linear(per_row_ms=self.row_ms[name], base_ms=base) for name, base in self.base_ms.items()}
+
+    def batches(self, rng: random.Random | None = None) -> dict[str, list[list[int]]]:
+        """Simulate the pipeline; with ``rng`` executions and requests are a little late."""
+        if rng is None:
+            return batches_by_step(tnb.simulate(self.configs, self.arrivals, self.services))
+
+        def late_ms() -> float:
+            return rng.uniform(0, TOLERANCE_MS)
+
+        def slower(service: Service) -> Service:
+            return tnb.service_time(partial(_later, service, late_ms), unit="ms")
+
+        arrivals = [tnb.Arrival(one.time_us + 1000 * late_ms(), one.rows) for one in self.arrivals]
+        services = {name: slower(service) for name, service in self.services.items()}
+        return batches_by_step(tnb.simulate(self.configs, arrivals, services))
+
+
+def _later(service: Service, late_ms: Callable[[], float], rows: int) -> float:
+    return service(rows) / 1e6 + late_ms()
+
+
+def random_pipeline(rng: random.Random, requests: int = 12, unit_ms: float = 10) -> RandomPipeline:
+    """Draw a pipeline; its times are about a few units."""
+    pipeline = RandomPipeline()
+    tensors = ["X"]
+    steps = []
+    for number in range(rng.randint(2, 5)):
+        name, config = f"m{number}", pb.ModelConfig(name=f"m{number}", backend="python", max_batch_size=8)
+        if rng.random() < 0.8:
+            config.dynamic_batching.SetInParent()
+            config.dynamic_batching.max_queue_delay_microseconds = rng.choice(
+                (0, 0, round(rng.uniform(1, 3) * unit_ms * 1000))
+            )
+        config.instance_group.add(count=rng.choice((1, 1, 2)), kind="KIND_CPU")
+        inputs = rng.sample(tensors, min(len(tensors), rng.choice((1, 1, 2))))
+        for index in range(len(inputs)):
+            config.input.add(name=f"I{index}", data_type="TYPE_FP32", dims=[1])
+        config.output.add(name="O", data_type="TYPE_FP32", dims=[1])
+        steps.append((name, inputs, f"t{number}"))
+        tensors.append(f"t{number}")
+        pipeline.configs[name] = config
+        pipeline.base_ms[name] = round(rng.uniform(0.5, 4) * unit_ms, 1)
+        pipeline.row_ms[name] = rng.choice((0.0, round(0.2 * unit_ms, 1)))
+    ensemble = pb.ModelConfig(name=ENSEMBLE, platform="ensemble", max_batch_size=8)
+    ensemble.input.add(name="X", data_type="TYPE_FP32", dims=[1])
+    read = {tensor for _, inputs, _ in steps for tensor in inputs}
+    for name, inputs, output in steps:
+        step = ensemble.ensemble_scheduling.step.add(model_name=name, model_version=-1, output_map={"O": output})
+        step.input_map.update({f"I{index}": tensor for index, tensor in enumerate(inputs)})
+        if output not in read:
+            ensemble.output.add(name=output, data_type="TYPE_FP32", dims=[1])
+    pipeline.configs[ENSEMBLE] = ensemble
+    time_ms = 0.0
+    for _ in range(requests):
+        pipeline.arrivals.append(tnb.Arrival(ms=round(time_ms, 1), rows=rng.choice((1, 1, 2, 3))))
+        time_ms += rng.choice((0.3, 1, 2)) * unit_ms * rng.random()
+    return pipeline
+
+
+#: Changes in ms of executions and arrivals that must not change the batches of a stable pipeline.
+TOLERANCE_MS = 2.5
+
+
+def stable_pipeline(rng: random.Random) -> RandomPipeline:
+    """Draw a pipeline whose batches a few milliseconds do not change."""
+    while True:
+        pipeline = random_pipeline(rng)
+        expected = pipeline.batches()
+        if all(pipeline.batches(rng) == expected for _ in range(12)):
+            return pipeline
+
+
+def batches_by_step(rec: tnb.Recording) -> dict[str, list[list[int]]]:
+    """The batches of each step's model: the positions of their requests among the requests of clients."""
+    members: dict[tuple[str, int], list[int]] = defaultdict(list)
+    roots = sorted(rec.pipelines[ENSEMBLE].requests, key=lambda root: (root.received_ns, root.serial))
+    for position, root in enumerate(roots):
+        for step in root.walk():
+            if step.record is not None:
+                members[step.model, step.record.batch].append(position)
+    batches: dict[str, list[list[int]]] = defaultdict(list)
+    for (model, _), positions in members.items():
+        batches[model].append(sorted(positions))
+    return {model: sorted(groups) for model, groups in batches.items()}
