@@ -18,9 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import cast
 
-from tritonnb.core.protobuf import service_pb2 as pb
-
 from benchmarks.load import Measured, floats, permutations
+from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     DATA,
