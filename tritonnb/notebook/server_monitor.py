@@ -52,11 +52,14 @@ class ServerMonitor:
 
     def models(self) -> list[Json]:
         """Return the models that are served or failed to load, with their states and rates."""
-        failures = self._server.call(self._server.engine.table.failures)
-        index = self._server.run(self._server.engine.index())
-        states = {entry["name"]: entry["state"] for entry in index if "state" in entry}
-        served = dict.fromkeys(model.name for model in self._server.call(self._server.engine.models))
+        states, failures, served = self._server.run(self._read_models())
         return [self._model(name, states.get(name, ""), failures) for name in [*served, *failures]]
+
+    async def _read_models(self) -> tuple[dict[str, str], dict[str, str], dict[str, None]]:
+        """Return the states and the failures of models, and the names of the served models, at one moment."""
+        engine = self._server.engine
+        states = {entry["name"]: entry["state"] for entry in await engine.index() if "state" in entry}
+        return states, engine.table.failures(), dict.fromkeys(model.name for model in engine.models())
 
     def tiles(self, model: str) -> list[Json]:
         """Return the most important numbers of a model over the last seconds."""
@@ -121,7 +124,9 @@ class ServerMonitor:
         """Return the graph of an ensemble with the queue depth and the mean times of each step."""
         config = self._configs[ensemble]
         graph = ensemble_graph(config)
-        steps = {node.label: self._step(node.label) for node in graph.nodes if node.step >= 0}
+        labels = [node.label for node in graph.nodes if node.step >= 0]
+        depths = self._server.call(lambda: [self._server.engine.model(name).driver.queue_depth() for name in labels])
+        steps = {name: self._step(name, depth) for name, depth in zip(labels, depths, strict=True)}
         slowest = max((step["total_ms"] for step in steps.values()), default=0.0)
         nodes = [
             {
@@ -169,12 +174,11 @@ class ServerMonitor:
             "curve": [interval.requests for interval in intervals],
         }
 
-    def _step(self, model: str) -> Json:
+    def _step(self, model: str, depth: int) -> Json:
         intervals = self._activity.last(model, RECENT)
         requests = sum(interval.requests for interval in intervals)
         queue_ms = sum(interval.queue_ns for interval in intervals) / max(1, requests) / 1e6
         compute_ms = sum(interval.compute_ns for interval in intervals) / max(1, requests) / 1e6
-        depth = self._server.call(self._server.engine.model(model).driver.queue_depth)
         return {
             "depth": depth, "requests": requests, "queue_ms": queue_ms, "compute_ms": compute_ms,
             "total_ms": queue_ms + compute_ms,
