@@ -44,14 +44,31 @@ def test_busiest_step_limits_the_rate_although_another_one_is_slower() -> None:
     assert diagnosis.evidence["step"] == "a"
     busy = diagnosis.evidence["busy"]
     assert {step: round(share, 2) for step, share in busy.items()} == {"a": 0.85, "b": 0.38, "c": 0.09}
-    assert "'a' limits the rate of 'e': its 1 instance was 85% busy" in diagnosis.text
+    assert "'a' limits the rate of 'e': with 1 instance (85% busy) it passes at most 111 requests/s" in diagnosis.text
     assert "The slowest step, 'b' with 12.0 ms an execution, is not the bottleneck." in diagnosis.text
-    assert diagnosis.evidence["limit"] == 20 / (20 * 9e-3)
-    assert diagnosis.evidence["limit_with_one_more"] == 2 * diagnosis.evidence["limit"]
+    limits = diagnosis.evidence["limits"]
+    assert {step: round(limit) for step, limit in limits.items()} == {"a": 111, "b": 250, "c": 1000}
+    assert diagnosis.evidence["limit_with_one_more"] == 2 * limits["a"]
+
+
+def test_step_that_batches_is_busy_and_no_bottleneck() -> None:
+    events = Events()
+    for number in range(20):
+        begin = number * 10 * MS
+        roots = [events.ensemble(begin, begin + 18 * MS) for _ in range(2)]
+        batch = events.execution(begin + 8 * MS, begin + 18 * MS, "b", mates=2)
+        for place, root in enumerate(roots):
+            events.step(
+                root, events.execution(begin + place * 4 * MS, begin + (place + 1) * 4 * MS, "a"), step_model="a"
+            )
+            events.step(root, batch + place, 1, step_model="b")
+    [diagnosis] = found(events, "bottleneck", a="", b="instance_group { count: 2 kind: KIND_CPU }", e="")
+    assert {step: round(limit) for step, limit in diagnosis.evidence["limits"].items()} == {"a": 250, "b": 400}
+    assert "The slowest step, 'b' with 10.0 ms an execution, is not the bottleneck." in diagnosis.text
 
 
 def test_limit_after_one_more_instance_is_that_of_the_next_step() -> None:
-    [diagnosis] = found(chain(5, 4, every_ms=10), "bottleneck", a="", b="", e="")
+    [diagnosis] = found(chain(5, 4, every_ms=20), "bottleneck", a="", b="", e="")
     assert "would limit the rate first" in diagnosis.text
     assert "where 'b' is the limit" in diagnosis.text
     assert round(float(str(diagnosis.evidence["limit_with_one_more"]))) == 250

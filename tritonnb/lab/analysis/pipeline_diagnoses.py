@@ -26,7 +26,7 @@ Findings = Iterator[tuple[str, Mapping[str, object]]]
 
 #: Fewer requests, batches or pairs than this are not enough evidence.
 _MIN_COUNT = 10
-#: A step whose instances are busy for a larger share of the time limits the rate.
+#: A step limits the rate if a larger share of the requests that it can execute came.
 _BUSY_SHARE = 0.7
 #: Executions are slowed down by those of another step if they take longer by this factor.
 _SLOWER = 1.25
@@ -57,7 +57,10 @@ class _Load:
     busy : float
         Share of the time (0 to 1) in which they executed batches, or waited for their calls.
     limit : float
-        Requests of the pipeline per second at which they would be always busy, with the recorded batches.
+        Requests of the pipeline per second that they can execute, with the best of the recorded batch sizes: instances
+        that batch are often busy at a low rate, since larger batches form only when requests wait.
+    best_rows : int
+        That batch size.
     execution_ms : float
         Mean execution time of a batch.
     """
@@ -66,40 +69,46 @@ class _Load:
     instances: int
     busy: float
     limit: float
+    best_rows: int
     execution_ms: float
 
     def __str__(self) -> str:
-        return f"'{self.model}' ({self.busy:.0%} busy)"
+        return f"'{self.model}' {self.limit:.0f} requests/s ({self.busy:.0%} busy)"
 
 
 def loads(rec: Recording, pipeline: Pipeline) -> list[_Load]:
-    """Return how busy the instances of the models in a pipeline were, the busiest first.
+    """Return how busy the instances of the models in a pipeline were, the lowest limit first.
 
     Parameters
     ----------
     rec : Recording
     pipeline : Pipeline
     """
-    executed = {
-        below.record.batch: below.model
-        for root in pipeline.requests
-        for below in root.walk()
-        if below.record is not None
+    records = {
+        below.serial: below.record for root in pipeline.requests for below in root.walk() if below.record is not None
     }
+    rows: Counter[str] = Counter()
+    for record in records.values():
+        rows[record.model] += record.size
     batches: dict[str, list[Batch]] = defaultdict(list)
     for batch in rec.batches:
         batches[batch.model].append(batch)
     begin_ns = min(request.received_ns for request in pipeline.requests)
-    seconds = max(1e-9, (max(request.ended_ns for request in pipeline.requests) - begin_ns) / 1e9)
-    rate, found = len(pipeline.requests) / seconds, []
-    for model in dict.fromkeys(executed.values()):
+    span_ns = max(1, max(request.ended_ns for request in pipeline.requests) - begin_ns)
+    found = []
+    for model in rows:
         instances = len({batch.instance for batch in batches[model]})
         if not rec.replicas:  # some may have stayed idle
             instances = max(instances, len(instances_of(model, rec.configs[model])))
-        busy = sum(batch.compute_ns for batch in batches[model]) / 1e9 / seconds / instances
+        times: dict[int, list[int]] = defaultdict(list)
+        for batch in batches[model]:
+            times[batch.size].append(batch.compute_ns)
+        busy = sum(batch.compute_ns for batch in batches[model]) / span_ns / instances
+        row_ns, best_rows = min((statistics.median(every) / max(1, size), size) for size, every in times.items())
+        limit = instances * 1e9 / max(1, row_ns) * len(pipeline.requests) / rows[model]
         mean_ms = statistics.fmean(batch.compute_ns for batch in batches[model]) / 1e6
-        found.append(_Load(model, instances, busy, rate / busy if busy else float("inf"), mean_ms))
-    return sorted(found, key=lambda load: -load.busy)
+        found.append(_Load(model, instances, busy, limit, best_rows, mean_ms))
+    return sorted(found, key=lambda load: load.limit)
 
 
 def bottleneck(rec: Recording, pipeline: Pipeline) -> Findings:
@@ -107,9 +116,13 @@ def bottleneck(rec: Recording, pipeline: Pipeline) -> Findings:
     first, *others = loads(rec, pipeline)
     if not others:
         return
+    begin_ns = min(request.received_ns for request in pipeline.requests)
+    seconds = max(1e-9, (max(request.ended_ns for request in pipeline.requests) - begin_ns) / 1e9)
+    rate = len(pipeline.requests) / seconds
     slowest = max((first, *others), key=lambda load: load.execution_ms)
-    limits = f"limits the rate of '{pipeline.model}'" if first.busy >= _BUSY_SHARE else "would limit the rate first"
-    listed = ", ".join(map(str, others))
+    limits = (
+        f"limits the rate of '{pipeline.model}'" if rate >= _BUSY_SHARE * first.limit else "would limit the rate first"
+    )
     raised = min(first.limit * (first.instances + 1) / first.instances, others[0].limit)
     next_one = f", where '{others[0].model}' is the limit" if raised == others[0].limit else ""
     surprise = (
@@ -118,15 +131,15 @@ def bottleneck(rec: Recording, pipeline: Pipeline) -> Findings:
         else ""
     )
     yield (
-        f"'{first.model}' {limits}: its {pluralize(first.instances, 'instance was', 'instances were')} "
-        f"{first.busy:.0%} busy; the others: {listed}. With batches as recorded, at most {first.limit:.0f} requests/s "
-        f"pass (larger batches let more pass). One more instance of '{first.model}' allows up to {raised:.0f} "
-        f"requests/s{next_one}, if the machine has a core for it; one more instance of another step does not raise the "
-        f"limit.{surprise}",
+        f"'{first.model}' {limits}: with {pluralize(first.instances, 'instance')} ({first.busy:.0%} busy) it passes at "
+        f"most {first.limit:.0f} requests/s in batches of {pluralize(first.best_rows, 'row')}, its best recorded; "
+        f"{rate:.0f} came. The others pass: {', '.join(map(str, others))}. One more instance of '{first.model}' allows "
+        f"up to {raised:.0f} requests/s{next_one}, if the machine has a core for it; one more instance of another step "
+        f"does not raise the limit.{surprise}",
         {
             "step": first.model,
             "busy": {load.model: load.busy for load in (first, *others)},
-            "limit": first.limit,
+            "limits": {load.model: load.limit for load in (first, *others)},
             "limit_with_one_more": raised,
         },
     )
