@@ -178,7 +178,7 @@ class ModelExecutor:
         self._inputs.hint = ""
         try:
             responses = self._model.execute(requests)
-            if inspect.iscoroutine(responses):
+            if type(responses) is not list and inspect.iscoroutine(responses):
                 responses = self._run(responses, execution)
         # `sys.exit` in a model must fail its batch and not end the server.
         except BaseException as error:

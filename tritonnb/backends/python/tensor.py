@@ -149,7 +149,9 @@ class Tensor:
         return self._array.__dlpack_device__()
 
     def _own(self) -> npt.NDArray[np.generic]:
-        self._array, self._shared = writeable_copy(self._array), False
+        array = self._array
+        self._array = array.copy() if type(array) is _ARRAY else writeable_copy(array)
+        self._shared = False
         return self._array
 
     def _exported(self) -> Any:

@@ -38,11 +38,8 @@ class RpcDispatcher:
         self._restrictions = Restrictions(options.restricted_protocol)
         self._streams: set[InferStream] = set()
         self.turns: Turns | None = None  # of the streams
-
-    @property
-    def needs_metadata(self) -> bool:
-        """True if the metadata of a call can change its inference."""
-        return self._forward_pattern is not None or self._restrictions.apply_to(INFER)
+        #: Whether the metadata of a call can change its inference.
+        self.needs_metadata = self._forward_pattern is not None or self._restrictions.apply_to(INFER)
 
     async def call(self, name: str, message: Serialized, metadata: Mapping[str, str]) -> bytes:
         """Run an RPC with one response, and return the response; cancelling the task cancels an inference.
@@ -78,8 +75,10 @@ class RpcDispatcher:
         TritonError
             If the message cannot be parsed.
         """
-        self._restrictions.check(INFER, metadata)
-        headers = self._forwarded_headers(metadata)
+        headers = None
+        if self.needs_metadata:
+            self._restrictions.check(INFER, metadata)
+            headers = self._forwarded_headers(metadata)
         try:
             # The quick reader only ever says yes or "not plain"; every refusal, and so every error text, comes from
             # protobuf's reader.

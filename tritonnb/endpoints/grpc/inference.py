@@ -80,7 +80,8 @@ class Inference:
         self = cls(message, on_response)
         served: InferenceModel | None = None
         try:
-            served = engine.table.get(message.model_name, version_number(message.model_version))
+            version = message.model_version
+            served = engine.table.get(message.model_name, version_number(version) if version else -1)
             self._served = served
             self._read(engine.shared_memory, streaming, headers)
         except Exception as error:

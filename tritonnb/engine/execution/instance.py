@@ -8,7 +8,6 @@ inline, which saves two thread switches.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -271,8 +270,10 @@ class Instance:
 
         The thread goes on, since the instance is still to be finalized.
         """
-        with contextlib.suppress(RuntimeError):
+        try:  # noqa: SIM105, since `suppress` is interpreted
             self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            pass
 
     def _execute(self, execution: Execution) -> TritonError | None:
         # A backend whose work is elsewhere, such as in a process, has measured the execution itself.

@@ -7,8 +7,7 @@ its sequence, which the response parameters of a step can change for the steps t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, ParameterValue, Tensor
@@ -16,22 +15,24 @@ from tritonnb.core.ownership import read_only_view
 from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.shapes import fits
 
-_IDS = 2**64
+_IDS: Final = 2**64
 
 
-# Created for every step of every request; creating frozen instances takes three times as long.
-@dataclass(slots=True)
+@final
 class SequenceFlags:
     """The sequence that a request or tensor belongs to: ``correlation_id`` and ``flags`` of `InferRequest`."""
 
-    correlation_id: int | str = 0
-    flags: int = 0
+    __slots__ = ("correlation_id", "flags")
 
-    @classmethod
-    def from_request(cls, request: InferRequest) -> SequenceFlags:
+    def __init__(self, correlation_id: int | str = 0, flags: int = 0) -> None:
+        self.correlation_id = correlation_id
+        self.flags = flags
+
+    @staticmethod
+    def from_request(request: InferRequest) -> SequenceFlags:
         """Return the sequence of a request."""
         correlation_id, flags = request.correlation_id, request.flags
-        return cls(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE
+        return SequenceFlags(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE
 
     def overridden(self, parameters: Mapping[str, ParameterValue] | None) -> SequenceFlags:
         """Apply the response parameters ``sequence_id``, ``sequence_start``, ``sequence_end`` of a step.
@@ -71,11 +72,10 @@ class SequenceFlags:
         }
 
 
-NO_SEQUENCE = SequenceFlags()
+NO_SEQUENCE: Final = SequenceFlags()
 
 
 @final
-@dataclass(slots=True)
 class EnsembleTensor:
     """A tensor of an ensemble.
 
@@ -87,9 +87,12 @@ class EnsembleTensor:
     sequence : SequenceFlags
     """
 
-    tensor: Tensor
-    batch_size: int
-    sequence: SequenceFlags
+    __slots__ = ("batch_size", "sequence", "tensor")
+
+    def __init__(self, tensor: Tensor, batch_size: int, sequence: SequenceFlags) -> None:
+        self.tensor = tensor
+        self.batch_size = batch_size
+        self.sequence = sequence
 
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
         """Return the tensor as the input of a model.

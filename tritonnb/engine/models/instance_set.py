@@ -64,7 +64,8 @@ class InstanceSet:
         self._limiter = limiter
         self._executes_inline = not served.decoupled and boolean_parameter(served.context, EXECUTE_ON_ANY_THREAD, False)
         self._by_number: dict[int, Instance] = {}
-        self._removed: dict[int, asyncio.Future[None]] = {}  # set when the instance has ended
+        #: By number, the removed instances that have not ended; the future is done when one has.
+        self.leaving: dict[int, asyncio.Future[None]] = {}
         self._ending: dict[asyncio.Task[None], Instance] = {}
         self._new: list[Instance] = []  # those that start, or have started and are not added yet
         self._end_lock = asyncio.Lock()
@@ -89,7 +90,7 @@ class InstanceSet:
     @property
     def _members(self) -> set[int]:
         """The numbers of the instances that are not removed."""
-        return self._by_number.keys() - self._removed.keys()
+        return self._by_number.keys() - self.leaving.keys()
 
     def key(self, number: int) -> InstanceKey:
         """Return the key of an instance in the rate limiter, which all models share."""
@@ -185,7 +186,7 @@ class InstanceSet:
 
     def change(self, config: pb.ModelConfig, added: Sequence[Instance]) -> None:
         """Add instances, and remove those that ``instance_group`` no longer requires."""
-        self._removed.update((number, asyncio.get_running_loop().create_future()) for number in self._match(config)[0])
+        self.leaving.update((number, asyncio.get_running_loop().create_future()) for number in self._match(config)[0])
         self._by_number.update((instance.spec.index, instance) for instance in added)
         self._new = [instance for instance in self._new if instance not in added]
         self._count_memory()
@@ -209,19 +210,14 @@ class InstanceSet:
             unmatched, specs = set(keys), missing
         return unmatched, specs
 
-    @property
-    def is_shrinking(self) -> bool:
-        """True if there are removed instances that have not ended."""
-        return bool(self._removed)
-
     def free(self, in_use: Callable[[int], bool]) -> None:
         """End removed instances that are neither busy nor ``in_use``."""
-        unused = [number for number in self._removed if not self._by_number[number].busy and not in_use(number)]
+        unused = [number for number in self.leaving if not self._by_number[number].busy and not in_use(number)]
         for number in unused:
             instance = self._by_number.pop(number)
             task = asyncio.get_running_loop().create_task(self._end([instance]))
             self._ending[task] = instance
-            task.add_done_callback(functools.partial(self._ended, self._removed.pop(number)))
+            task.add_done_callback(functools.partial(self._ended, self.leaving.pop(number)))
         if unused:
             self._forget(unused)
             self._count_memory()
@@ -232,7 +228,7 @@ class InstanceSet:
 
     async def removed(self, in_use: Callable[[int], bool]) -> None:
         """Wait until removed instances have ended, except those that are ``in_use``."""
-        ending = [ended for number, ended in self._removed.items() if not in_use(number)]
+        ending = [ended for number, ended in self.leaving.items() if not in_use(number)]
         await asyncio.gather(*ending, *self._ending)
 
     def end(self) -> None:

@@ -88,6 +88,7 @@ class SchedulerDriver:
         self._strategy = strategy
         self._sequences = sequences
         self.instances = InstanceSet(served, backend_model, self, self._sequences, limiter)
+        self._leaving = self.instances.leaving
         self._loop = loop
         self._timer = EarliestTimer(loop, self._wake)
         self._is_started = False
@@ -232,7 +233,7 @@ class SchedulerDriver:
                 self._stage(decision.instance)
             else:
                 self._refuse(decision, now)
-        if self.instances.is_shrinking:
+        if self._leaving:
             self.instances.free(self.scheduler.uses)
         if (due := self.scheduler.next_wake_ns) is not None:
             self._timer.set(due)

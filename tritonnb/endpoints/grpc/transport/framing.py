@@ -191,7 +191,7 @@ class HeaderBlocks:
         """
         # A block means the same only while the dynamic table does, which is why the cache is cleared with each change
         # of the table.
-        cached = self._cache.get(block)
+        cached = self._cache.values.get(block)
         if cached is not None:
             return cached
         table = self._decoder.header_table

@@ -64,10 +64,11 @@ class HeadCache:
 
     def __init__(self, limit: int = MAX_HEADS) -> None:
         self._heads: BoundedCache[bytes, Head] = BoundedCache(limit)
+        self._known = self._heads.values
 
     def find(self, data: bytes, at: int, end: int) -> Head | None:
         """Return the head between two offsets of a request that is complete; None if it is not known."""
-        head = self._heads.get(data[at:end])
+        head = self._known.get(data[at:end])
         # A cached head is only used if its whole body is there, so that the cached path has no state between two reads.
         return None if head is None or len(data) - end < head.length else head
 
