@@ -24,12 +24,29 @@ RESULTS = Path(__file__).parent / "results"
 _NOTABLE = 0.02
 #: The share of the instructions from which on a function is listed.
 _PART = 0.03
+#: The instructions of a request that are the aim, with so many connections or threads.
+BUDGETS = {
+    "HTTP binary": (8, 110_000),
+    "HTTP JSON": (8, 150_000),
+    "gRPC": (8, 171_000),
+    "ensemble of two": (8, 343_000),
+    "sequences": (1, 223_000),
+    "in process": (8, 125_000),
+}
+_RATIO_ROWS = (
+    ("HTTP, 64 bytes each way", "http", "64 bytes each way"),
+    ("HTTP, 64 bytes in JSON", "http", "64 bytes in JSON"),
+    ("HTTP, 600 KB each way", "http", "600 KB each way"),
+    ("HTTP, an ensemble of two", "ensemble", ""),
+    ("gRPC, 64 bytes each way", "grpc", "64 bytes each way"),
+    ("gRPC, 600 KB each way", "grpc", "600 KB each way"),
+)
 
 _INTRODUCTION = """# Performance
 
 `make bench-report` writes this page; below each table is its command. Servers and load generator share one machine;
-the servers are measured in turn, in several rounds. Figures are medians, *ratio* that of the rounds' ratios. Rates vary
-with the machine, ratios less. *Below the target* lists the missed targets.
+the servers are measured in turn, in several rounds. Figures are medians, *ratio* that of the rounds' ratios. Rates
+depend on the machine and its neighbours, ratios too, instructions do not. *Below the target* lists the missed targets.
 
 Each request has its own ID and data. `tritonnb` is a Python model that declares nothing; with the parameter
 `EXECUTE_ON_ANY_THREAD`, the event loop executes a model's quick batches.
@@ -40,7 +57,7 @@ def write_report() -> Path:
     """Write the page; benchmarks without results are left out."""
     newest = _newest()
     states = {run["state"] for run, _ in newest.values()}
-    sections = [_INTRODUCTION, _conditions(" or ".join(sorted(states)))]
+    sections = [_INTRODUCTION]
     for name, (title, section) in SECTIONS.items():
         if name in newest:
             run, figures = newest[name]
@@ -51,6 +68,8 @@ def write_report() -> Path:
             sections.append(
                 f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}{other}{host}\n"
             )
+        if name == "instructions":  # the page leads with these two
+            sections += [_ratios(newest), "## Machine\n\n" + _conditions(" or ".join(sorted(states)))]
     rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
     if rows:
         head = ("times Triton's, if no other is named", "connections", "target", "measured")
@@ -171,26 +190,44 @@ def _tricks(figures: dict[str, Any]) -> str:
 def _instructions(figures: dict[str, Any]) -> str:
     names = dict.fromkeys(row.partition(",")[0] for row in figures)
     rows = [
-        (name, *(f"{values['instructions']:,.0f}" for row, values in figures.items() if row.startswith(f"{name},")))
+        (
+            name,
+            *(f"{values['instructions']:,.0f}" for row, values in figures.items() if row.startswith(f"{name},")),
+            f"{BUDGETS[name][1]:,} ({BUDGETS[name][0]})",
+        )
         for name in names
     ]
-    shares = {
-        name: next(v for row, v in figures.items() if row.startswith(f"{name}, 8 "))["inclusive"] for name in names
-    }
-    functions = {
-        function: [values.get(function, 0.0) for values in shares.values()] for function in shares["HTTP binary"]
-    }
-    for values in shares.values():
-        functions |= {f: [other.get(f, 0.0) for other in shares.values()] for f in values if f not in functions}
-    parts = [(f, *(f"{share:.0%}" if share else "" for share in of)) for f, of in functions.items() if max(of) >= _PART]
+    shares = [next(v["inclusive"] for row, v in figures.items() if row.startswith(f"{name}, 8 ")) for name in names]
+    largest = {part: max(of.get(part, 0.0) for of in shares) for of in shares for part in of}
+    parts = [
+        (part, *(f"{of[part]:.0%}" if part in of else "" for of in shares))
+        for part, share in largest.items()
+        if share >= _PART
+    ]
     return (
-        "In user mode, per request, of all threads of the server, counted by callgrind: they do not depend on the "
-        "machine. `make check-budget` fails if one grows by more than 3 %. In a row *in process*, the caller counts, "
-        "too.\n\n"
-        + table(("request", "1 connection or thread", "8", "32"), rows)
+        "In user mode, per request, of all threads of the server, counted by callgrind: the same on any machine with "
+        "this kind of processor, also while other programs run. `make check-budget` fails if one grows by more than "
+        "3 %. In a row *in process*, the caller counts, too. How many slots of a batch of sequences are empty depends "
+        "on when threads run, and changes these rows by ten percent.\n\n"
+        + table(("request", "1 connection or thread", "8", "32", "budget (connections)"), rows)
         + "\nThe parts with 8 connections: the largest function of each compiled module, what it calls included.\n\n"
         + table(("function", *names), parts)
     )
+
+
+def _ratios(newest: dict[str, tuple[dict[str, Any], Any]]) -> str:
+    """Return the section with the rates divided by Triton's: its rows are the targets of the page."""
+    rows = []
+    for title, benchmark, case in _RATIO_ROWS:
+        if benchmark in newest:
+            run, figures = newest[benchmark]
+            measured = figures[case] if case else figures
+            ratios = {count: f"{own['times_triton']:.2f}" for count, own, _ in _pairs(measured, "tritonnb")}
+            where = f"{run.get('machine', machine())}, {run['when']}, commit {run['commit']}"
+            rows.append((title, *(ratios.get(count, "") for count in ("1", "8", "32")), where))
+    head = ("requests", "1 connection", "8", "32", "machine")
+    introduction = "Requests per second, divided by those of the real Triton, measured in turn on the same machine."
+    return f"## Ratios to Triton\n\n{introduction}\n\n{table(head, rows)}" if rows else ""
 
 
 def _costs(figures: dict[str, Any]) -> str:
