@@ -73,6 +73,8 @@ def made() -> Iterator[SimpleNamespace]:
             tnb.fixed(5),
         )
         twin: Any = live.for_model("double").twin()
+        # Of a simulation: a plan for a quick model searches rates of thousands of requests per second.
+        plan: Any = simulated.twin().plan("p99 < 100 ms", rate=50)
         yield SimpleNamespace(**locals())
 
 
@@ -106,7 +108,7 @@ DATA: dict[str, Callable[[SimpleNamespace], Any]] = {
     "trial": lambda made: made.sweep.best,
     "twin": lambda made: made.twin,
     "prediction": lambda made: made.twin.predict(rate=50),
-    "plan": lambda made: made.twin.plan("p99 < 100 ms", rate=50),
+    "plan": lambda made: made.plan,
     "theory": lambda made: tnb.theory(made.simulated),
     "statistics": lambda made: made.server.stats(),
     "index": lambda made: made.server.index(),
