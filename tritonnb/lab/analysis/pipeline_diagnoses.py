@@ -119,7 +119,8 @@ def bottleneck(rec: Recording, pipeline: Pipeline) -> Findings:
     begin_ns = min(request.received_ns for request in pipeline.requests)
     seconds = max(1e-9, (max(request.ended_ns for request in pipeline.requests) - begin_ns) / 1e9)
     rate = len(pipeline.requests) / seconds
-    slowest = max((first, *others), key=lambda load: load.execution_ms)
+    callers = {one.model for root in pipeline.requests for one in root.walk() if one.steps}  # they wait for the others
+    slowest = max((first, *others), key=lambda load: (load.model not in callers, load.execution_ms))
     limits = (
         f"limits the rate of '{pipeline.model}'" if rate >= _BUSY_SHARE * first.limit else "would limit the rate first"
     )

@@ -1,8 +1,8 @@
 """Ensembles: a lane for each instance of the models of the steps, with its executions.
 
 A box is an execution, divided into strips if several requests shared the batch. A colour and a number identify one
-request of the ensemble in all lanes. Executions for other requests are grey. Below the
-boxes are the waiting requests, one line each.
+request of the ensemble in all lanes. Executions for other requests are grey. Below the boxes are the waiting requests,
+one line each.
 """
 
 from __future__ import annotations
