@@ -137,7 +137,7 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
 def fail_mismatch(
     execution: Execution, index: int, name: str, shape: Sequence[int] | None, expected: Sequence[int]
 ) -> None:
-    """Fail a request whose input cannot be concatenated with the input of the first request of the batch.
+    """Fail a request if its input cannot be concatenated with the input of the first request of the batch.
 
     Nothing is done if the request already has a response, or is a null request.
 

@@ -175,7 +175,7 @@ class ConfiguredTensors:
         for name, spec in self.spec.inputs.items():
             check(spec, inputs[name], "input")
         for name, spec in self.spec.outputs.items():
-            # Such an output is one vector over all requests, whose shape no `dims` can describe.
+            # Such an output is one vector over all requests: no `dims` can describe its shape.
             if name not in self.batch.shaped_like:
                 check(spec, outputs[name], "output")
 

@@ -74,7 +74,7 @@ class ServerCalls(Protocol):
         """
 
     def cancel(self, request: InferRequest) -> None:
-        """Cancel a request whose responses are no longer needed."""
+        """Cancel a request when its responses are no longer needed."""
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model, as the load API does; raise `TritonError` if that fails."""
@@ -233,7 +233,7 @@ class BackendModelInstance(ABC):
 
     @property
     def process_id(self) -> int | None:
-        """The ID of the process in which the model runs; None, the default, if that is the server's process."""
+        """The ID of the model's process; None, the default, if that is the server's process."""
         return None
 
     def cancel(self, request: InferRequest) -> None:

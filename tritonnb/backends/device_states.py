@@ -66,7 +66,7 @@ class DeviceStates:
         """Return the state inputs of a batch.
 
         They are copies, even for a single request: if a model writes to them and then fails, the states must not
-        change. A request whose state has another shape than the first request's state gets an error response.
+        change. A request gets an error response if its state has another shape than the first request's state.
         """
         gathered: dict[str, torch.Tensor] = {}
         for name in self.inputs:

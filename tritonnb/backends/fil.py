@@ -52,7 +52,7 @@ _PARALLEL_TREES = re.compile(_TEXT_MEMBER % (b"num_parallel_tree", rb"(\d+)"), r
 
 #: What treelite predicts wrongly, or refuses with a text about its parser, by the reason and the remedy.
 _UNSUPPORTED = {
-    # Bits 2 and 3 of a decision are 1 if zero is missing; bit 0 is a category, for which that has no effect.
+    # Bits 2 and 3 of a decision are 1 if zero is missing; bit 0 is a category, where that has no effect.
     "zero_as_missing of LightGBM: train with zero_as_missing=false, and NaN for missing values": re.compile(
         rb"^decision_type=(?:\d+ )*(?:4|6)(?: |\r?$)", re.MULTILINE
     ),
@@ -173,7 +173,7 @@ def _drop_trees_after_best_iteration(context: ModelContext, model: treelite.Mode
     )
     for number in range(trees, model.num_tree):
         tree = model.get_tree_accessor(number)
-        # A tree whose leaves are 0 adds nothing, which is simpler than taking it out of the model.
+        # A tree with leaves of 0 adds nothing, which is simpler than taking it out of the model.
         tree.set_field("leaf_value", np.zeros_like(tree.get_field("leaf_value")))
 
 

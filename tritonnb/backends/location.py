@@ -1,4 +1,4 @@
-"""The location of the class of a backend, from which any process can create it.
+"""The location of the class of a backend: any process can create it from there.
 
 Backends are found by name, through the entry point group ``tritonnb.backends``: the built-in backends are registered in
 the same way as backends of other packages. A backend written in Python, as on Triton, is a directory with a *model.py*

@@ -361,7 +361,7 @@ def check_datatype(model_name: str, spec: TensorSpec, provided: DataType, kind: 
 def shape_error(
     model_name: str, tensor_name: str, shape: Sequence[int], expected: Sequence[int], batching: bool
 ) -> InvalidArgumentError:
-    """Return the error of a configured tensor whose dims do not fit the dims of the model.
+    """Return the error of a configured tensor with dims that do not fit the dims of the model.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ A module identifies its tensors by position only. The rules are the rules of Tri
 * Otherwise the position is the position in the configuration. Outputs follow the last two rules.
 * The names of control tensors always contain the index, as do all names of a model with implicit state.
 
-A module whose only argument is a dictionary gets its tensors by name.
+A module with a dictionary as its only argument gets its tensors by name.
 """
 
 from __future__ import annotations

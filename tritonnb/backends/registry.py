@@ -70,7 +70,7 @@ class BackendRegistry:
         self._backends.clear()
 
     def isolated(self, context: ModelContext, library: Path | None = None) -> IsolatedBackend:
-        """Return a backend for one model whose instances run in their own processes.
+        """Return a backend for one model with instances in their own processes.
 
         Parameters
         ----------

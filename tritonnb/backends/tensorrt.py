@@ -2,7 +2,7 @@
 
 Written against the documented Python API of TensorRT 10. **Not tried on a GPU**: the tests run it with doubles of
 TensorRT and CUDA. It has one optimization profile for each instance, the first profile or the profile that ``profile``
-of the instance group names; no CUDA graphs; and no tensors whose shape depends on values.
+of the instance group names; no CUDA graphs; and no tensors with a shape that depends on values.
 """
 
 from __future__ import annotations

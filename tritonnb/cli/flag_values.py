@@ -98,7 +98,7 @@ def names(text: str) -> list[str]:
 
 
 def pair(second: Callable[[str], T], text: str) -> tuple[int, T]:
-    """Parse ``<first>:<second>``, of which the first is an integer."""
+    """Parse ``<first>:<second>``; the first is an integer."""
     left, colon, right = text.partition(":")
     _require(
         bool(colon),
@@ -162,7 +162,7 @@ def cache_setting(text: str) -> tuple[str, str, str]:
 
 
 def optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
-    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
+    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>`` with an empty first."""
     group, comma, rest = text.partition(",") if "," in text else ("", "", text)
     _require(
         bool(group) or not comma,

@@ -22,7 +22,7 @@ from tritonnb.core.errors import TritonError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which one connection is handled without a break, and turns in a pass of the loop.
+#: Seconds that one connection is handled without a break, and turns in a pass of the loop.
 _TURN, _TURNS = 0.001, 4
 #: Bytes of responses that a client has not read, from which on no more of its requests are started.
 MAX_UNREAD = 64 << 20
@@ -175,7 +175,7 @@ def share(total: int, connections: int, least: int, most: int) -> int:
 
 
 class Reader(Protocol):
-    """A connection whose client reads its responses."""
+    """A connection with a client that reads its responses."""
 
     @property
     def unread(self) -> int:

@@ -1,4 +1,4 @@
-"""The effects of requests on a server, by which several servers behind one address handle them."""
+"""The effects of requests on a server; several servers behind one address handle requests by them."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def binary_tensor(
 
 
 def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:
-    """Refuse shapes whose size overflows; they crash older versions of Triton.
+    """Refuse shapes with a size that overflows; they crash older versions of Triton.
 
     Raises
     ------

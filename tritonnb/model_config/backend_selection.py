@@ -30,7 +30,7 @@ class _KnownBackend:
     is_directory: bool | None = False  # None for either
 
 
-#: In the order in which Triton tries them. Of those, openvino and python have no platform.
+#: In Triton's order of trial. Of those, openvino and python have no platform.
 _KNOWN = (
     _KnownBackend("tensorflow", "model.graphdef", "tensorflow_graphdef"),
     _KnownBackend("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),

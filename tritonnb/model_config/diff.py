@@ -10,7 +10,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
-#: Fields of which some changes can be applied to a running model.
+#: Fields with changes that can be applied to a running model.
 SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
 #: Fields that a running sequence batcher can change; the others affect the control inputs of the model.
 _SEQUENCE_SCHEDULING = ("max_sequence_idle_microseconds", "direct", "oldest")
@@ -19,7 +19,7 @@ _VALUE = 60
 
 
 def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
-    """Return the names of the top-level fields in which two configurations differ."""
+    """Return the names of the top-level fields that differ between two configurations."""
     return {
         field.name
         for field in old.DESCRIPTOR.fields

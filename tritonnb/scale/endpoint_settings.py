@@ -63,12 +63,12 @@ _REMEDIES = {
 
 
 def check_grpc_host(host: str) -> None:
-    """Check an address on which gRPC is to be served: the loopback interface, or every interface.
+    """Check an address to serve gRPC on: the loopback interface, or every interface.
 
     Raises
     ------
     InvalidArgumentError
-        If it is the address of another interface, on which the proxies cannot listen alone.
+        If it is the address of another interface: the proxies cannot listen on it alone.
     """
     if host not in _EVERY_INTERFACE and not is_loopback(host):
         raise InvalidArgumentError(
@@ -129,7 +129,7 @@ class EndpointSettings:
     host : str or None
         The address that Ray's HTTP proxies listen on; None if it is not known.
     grpc_host : str or None
-        The address from which gRPC calls are accepted, as a server that listens on it would.
+        The address that gRPC calls are accepted from, as a server that listens on it would.
     http : HttpOptions
     grpc : GrpcOptions
     metrics : MetricsOptions or None
@@ -175,7 +175,7 @@ class EndpointSettings:
 
     @property
     def checked(self) -> EndpointSettings:
-        """The settings for requests whose callers an ingress has checked."""
+        """The settings for requests after an ingress has checked their callers."""
         return replace(
             self,
             host=None,

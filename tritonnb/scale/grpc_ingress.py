@@ -200,7 +200,7 @@ class _Stream:
         self._send()
 
     def _send(self) -> None:
-        """Send the responses whose turn it is."""
+        """Send the responses that are due."""
         for number, (replies, complete) in list(self._in_order.items()):
             while replies:
                 self._outgoing.put_nowait(replies.pop(0))

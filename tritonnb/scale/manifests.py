@@ -422,7 +422,7 @@ def _read_template(name: str, values: Mapping[str, Any]) -> list[Json]:
         Of the file.
     values : mapping of str to object
         What takes the place of ``$name``: of a whole text any value, and of a part of one a string. A field or an
-        element whose value is None is left out.
+        element with the value None is left out.
 
     Raises
     ------

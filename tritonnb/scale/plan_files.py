@@ -28,7 +28,7 @@ def export(
         Created if it does not exist. It is a model repository, with *ray.yaml* for ``serve deploy`` and
         *kubernetes.yaml* for ``kubectl apply``.
     model : ModelHandle, optional
-        The model, whose files are copied; by default only its *config.pbtxt* is written.
+        The model with the files to copy; by default only its *config.pbtxt* is written.
     model_repository : str, optional
         Where pods find the repository: ``pvc://CLAIM/PATH``, ``s3://…``, ``gs://…`` or ``as://…``. Nodes of Ray, which
         run this server, need the directory at */models*.

@@ -101,7 +101,7 @@ class Packer:
 
 
 class SharedOutput:
-    """The shared memory in which one side of a channel sends large tensors; it is replaced by a larger one on demand.
+    """The shared memory for the large tensors of one side of a channel; larger memory replaces it on demand.
 
     Parameters
     ----------

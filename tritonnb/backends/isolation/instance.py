@@ -65,7 +65,7 @@ class Backoff:
 
 logger = logging.getLogger(__name__)
 
-#: The longest delay in which batches wait for the process, in seconds.
+#: The longest time that batches wait for the process, in seconds.
 _LONGEST_WAIT_S = 10.0
 #: How long a process may take to finalize its model, in seconds.
 _FINALIZE_S = 10.0
@@ -176,7 +176,7 @@ class IsolatedInstance(BackendModelInstance):
         self._backoff.reset()
 
     def cancel(self, request: InferRequest) -> None:
-        """Inform the child, whose copy of the request does not change by itself."""
+        """Inform the child: its copy of the request does not change by itself."""
         child = self._child
         if child is not None:
             child.model_calls.cancelled(request)

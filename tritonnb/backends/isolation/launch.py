@@ -83,7 +83,7 @@ def _positive_seconds(text: str) -> float:
     return seconds
 
 
-#: The loggers whose levels a child takes over: the root, and the logger of this package.
+#: A child takes over the levels of these loggers: the root, and the logger of this package.
 _LOGGERS = ("", "tritonnb")
 
 

@@ -25,7 +25,7 @@ _MODEL_CONTROL = ("load_model", "unload_model", "is_model_ready")
 
 
 def not_healthy(instance: str) -> InternalError:
-    """Return Triton's error for an instance whose process has ended."""
+    """Return Triton's error for an instance after the end of its process."""
     return InternalError(f"Stub process '{instance}' is not healthy.")
 
 

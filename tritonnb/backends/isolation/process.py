@@ -37,7 +37,7 @@ _CURRENT_FRAME = re.compile(
 )
 
 
-#: The processes in which a backend or an instance is being created.
+#: The processes that create a backend or an instance now.
 _starting: set[ChildProcess] = set()
 #: The servers that are stopping.
 _stopping: weakref.WeakSet[ServerCalls] = weakref.WeakSet()

@@ -37,7 +37,7 @@ class InstanceBinding:
     executing : bool
         Whether the instance is initialised and not being finalised: only then can it send requests to other models.
     process : int
-        ID of the process in which the server's threads run.
+        ID of the process with the server's threads.
     caller : tuple of (str, int, int), or None
         `Execution.caller` of the last batch, which threads of the model send requests for.
     missed_outputs : set of str

@@ -74,7 +74,7 @@ class Tensor:
 
     @staticmethod
     def received(tensor: CoreTensor, read_only: bool = False) -> Tensor:
-        """Convert a tensor of the server, whose name and dtype are known to be right.
+        """Convert a tensor of the server; its name and dtype are known to be right.
 
         The model may write to it, unless ``read_only``.
         """

@@ -38,7 +38,7 @@ _CONTENTS = (
     ("fp64_contents", "FP64"),
     ("bytes_contents", "BYTES"),
 )
-#: The NumPy dtype of a field whose elements are narrowed to the datatype.
+#: The NumPy dtype of a field with elements that are narrowed to the datatype.
 _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
 
 

@@ -43,7 +43,7 @@ class GrpcOptions:
     max_connection_age, max_connection_age_grace : int
         Milliseconds; 0 for no limit.
     header_forward_pattern : str
-        Metadata whose key matches become request parameters.
+        Metadata with a matching key become request parameters.
     restricted_protocol : tuple of (protocol, key, value)
         Calls to the RPCs of this protocol must have this metadata.
     reuse_port : bool

@@ -1,6 +1,6 @@
 """Plain ``ModelInferRequest`` messages, read without protobuf.
 
-A message is plain if it has what most clients send, in the order in which protobuf writes it: the model, a version, an
+A message is plain if it has what most clients send, in protobuf's order of writing: the model, a version, an
 ID, inputs and requested outputs without parameters, and the raw contents of each input. Its tensors are views of the
 message. All others, and all that have to be refused, are left to `tritonnb.endpoints.grpc.infer_request`.
 """

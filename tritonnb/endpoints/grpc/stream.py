@@ -4,7 +4,7 @@ Responses of models that are not decoupled are sent in the order of the requests
 sent as they arrive. An error concerns its request only, unless the client has set the metadata
 ``triton_grpc_error``: then it ends the stream.
 
-Requests are begun in turns, and while there is room for them. A stream whose responses are not read ends with an error.
+Requests are begun in turns, and while there is room for them. A stream whose client does not read ends with an error.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class InferStream:
 
     def _send_in_order(self, number: int, message: _Message | None) -> None:
         self._in_order[number] = message
-        # None is a request whose response has not come: everything behind it waits.
+        # None is a request without a response so far: everything behind it waits.
         while next(iter(self._in_order.values()), None) is not None:
             self._put(self._in_order.popitem(last=False)[1])
         self._end_if_done()

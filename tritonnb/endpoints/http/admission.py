@@ -58,7 +58,7 @@ class Admission:
     Attributes
     ----------
     added_apis : dict of re.Pattern to str
-        The APIs of the paths that users have added, in the order in which they are tried.
+        The APIs of the paths that users have added, in the order of trial.
     """
 
     def __init__(self, options: HttpOptions, host: str | None, routes: Sequence[Route] = ROUTES) -> None:

@@ -211,7 +211,7 @@ def _read_inputs(
 
 
 def _read_raw(spec: ModelSpec, version: int, body: bytes | bytearray | memoryview, max_input_size: int) -> InferRequest:
-    """Read a raw binary request: its body is the contents of the model's only input, whose shape is deduced."""
+    """Read a raw binary request: its body is the contents of the model's only input; the shape is deduced."""
     request = InferRequest(spec.name, {}, model_version=version)
     if len(body) > max_input_size:
         raise InvalidArgumentError(
@@ -253,7 +253,7 @@ def _read_raw(spec: ModelSpec, version: int, body: bytes | bytearray | memoryvie
 
 
 def _checked_input(entry: object) -> PlainInput:
-    """Read an input whose members may be missing or of another type."""
+    """Read an input; its members may be missing or of another type."""
     members = entry if isinstance(entry, dict) else {}
     parameters = members.get("parameters")
     if not isinstance(parameters, dict):
@@ -363,7 +363,7 @@ def _read_outputs(
 
 
 def _checked_output(entry: object) -> PlainOutput:
-    """Read a requested output whose members may be missing or of another type."""
+    """Read a requested output; its members may be missing or of another type."""
     parameters = entry.get("parameters") if isinstance(entry, dict) else None
     if not isinstance(parameters, dict):
         parameters = {}
@@ -402,7 +402,7 @@ def _set(name: str, read: Callable[[object], T], parameters: dict[str, object]) 
 
 
 def _region(parameters: dict[str, object], shared_memory: SharedMemory) -> Part:
-    """Read which part of which region an input or output is in."""
+    """Read the region of an input or output, and the part of it."""
     region = json_fields.read_field("shared_memory_region", json_fields.string, parameters["shared_memory_region"])
     offset, byte_size = (
         json_fields.read_field(name, json_fields.unsigned, parameters.get(name, 0))

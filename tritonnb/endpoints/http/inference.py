@@ -38,7 +38,7 @@ _BINARY_HEAD: Final = (
     b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
 )
 
-#: Removes the content encoding of a body, whose limit is the last argument: `decompress`.
+#: Removes the content encoding of a body; the last argument is its limit: `decompress`.
 Decompress: TypeAlias = Callable[[bytes | bytearray | memoryview, str | None, int], bytes | bytearray | memoryview]
 _INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
@@ -333,7 +333,7 @@ class HttpRequestHandler:
             chunks, self._chunks = self._chunks, []
             inference = Inference(self._services, self._inference_head, self._exchange, self._received_ns)
             encoding = self._inference_head.content_encoding
-            # Up to a megabyte, decompression takes a few milliseconds, for which other requests can wait.
+            # Up to a megabyte, decompression takes a few milliseconds; other requests can wait for it.
             if encoding in ("gzip", "deflate") and is_long(body := b"".join(chunks)):
                 self._submit_decompressed(inference, body, encoding)
             else:
@@ -342,7 +342,7 @@ class HttpRequestHandler:
             self._exchange.respond(self._refusal)
 
     def _submit_decompressed(self, inference: Inference, body: bytes, encoding: str) -> None:
-        """Submit a request whose body is decompressed on another thread."""
+        """Submit a request after decompressing its body on another thread."""
         pending = asyncio.get_running_loop().run_in_executor(
             None, decompress, body, encoding, self._services.max_input_size
         )

@@ -46,7 +46,7 @@ def _object(required: str = "", **members: Any) -> Json:
 
 
 _PLACE: Json = {"shared_memory_region": str, "shared_memory_offset": _UNSIGNED, "shared_memory_byte_size": _UNSIGNED}
-#: The objects for which there is no typed dictionary.
+#: The objects without a typed dictionary.
 _OBJECTS: Mapping[str, Json] = {
     "Error": _object("error", error=str),
     "InferRequest": _object(
@@ -113,7 +113,7 @@ _BODIES: Mapping[tuple[str, str], tuple[Any, Any]] = {
         None,
     ),
 }  # fmt: skip
-#: Routes whose requests may have no body.
+#: Routes that accept requests without a body.
 _OPTIONAL = {"index", "load", "unload"}
 #: Other content types of requests and of responses, by route.
 _CONTENT: Mapping[str, tuple[Json, Json]] = {

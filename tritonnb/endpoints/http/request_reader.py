@@ -119,7 +119,7 @@ class RequestReader:
     def read(
         self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
     ) -> tuple[InferRequest, ResponseFormat]:
-        """Read and check a request whose first ``length`` bytes are JSON.
+        """Read and check a request; its first ``length`` bytes are JSON.
 
         Raises
         ------

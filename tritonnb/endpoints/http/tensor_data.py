@@ -203,7 +203,7 @@ def _within(values: list[int], low: int, high: int) -> bool:
 def tensor_from_json(
     name: str, datatype: DataType, shape: tuple[int, ...], data: object, max_size: int
 ) -> Tensor | UndecodedTensor:
-    """Make an input whose elements are JSON.
+    """Make an input with elements in JSON.
 
     Parameters
     ----------

@@ -307,7 +307,7 @@ def _duration_family(name: str) -> str:
 
 
 def _histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
-    """Return the histograms of a model, whose buckets ``model_metrics`` of its configuration may change."""
+    """Return the histograms of a model; ``model_metrics`` of its configuration may change their buckets."""
     buckets = {
         control.metric_identifier.family: tuple(control.histogram_options.buckets)
         for control in config.model_metrics.metric_control

@@ -19,7 +19,7 @@ class OpenAiOptions:
     api_key : str
         Require ``Authorization: Bearer API_KEY``; empty to accept every caller.
     default_max_tokens : int
-        The ``max_tokens`` of completions and chats whose client sets none.
+        The ``max_tokens`` of completions and chats if the client sets none.
 
     Examples
     --------

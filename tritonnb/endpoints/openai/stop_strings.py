@@ -68,7 +68,7 @@ class TextEnd:
     ----------
     stops : sequence of StopString
     ignored : int, optional
-        The number of characters at the beginning in which no stop string is searched for.
+        The number of characters at the beginning without a search for stop strings.
 
     Attributes
     ----------

@@ -137,7 +137,7 @@ def stop_serve(name: str, exit_timeout: float) -> None:
     ----------
     name : str
     exit_timeout : float
-        Seconds after which requests are not waited for.
+        Requests are waited for up to these seconds.
     """
     from ray import serve
 

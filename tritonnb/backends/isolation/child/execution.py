@@ -21,7 +21,7 @@ Send = Callable[[int, int, InferRequest, InferResponse], None]
 
 
 class ChildExecution(Execution):
-    """A batch whose responses are packed as soon as they are set.
+    """A batch that packs responses as soon as they are set.
 
     Parameters
     ----------

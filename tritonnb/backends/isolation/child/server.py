@@ -178,7 +178,7 @@ class _Metric(CustomMetric):
         self._number = number
 
     def value(self) -> float:
-        """Return the value in the server, to which other instances contribute."""
+        """Return the value in the server; other instances contribute to it."""
         super().value()
         return float(self._server.ask("metric_value", self._number))
 

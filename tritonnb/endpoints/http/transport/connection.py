@@ -287,7 +287,7 @@ class Http1Connection:
     # --- the parser -----------------------------------------------------------------------------
 
     def head_received(self, head: Head) -> bool:
-        """Start a request whose head has arrived; return False if it is refused."""
+        """Start a request after its head; return False if it is refused."""
         if self._closing:
             return False
         exchange = Exchange(self, head.line.version == "HTTP/1.0", head.keep_alive)

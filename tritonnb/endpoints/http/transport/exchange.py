@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from tornado import httputil
 
-#: Bytes of a body from which on it is assembled in one buffer, and sent without being joined to its head.
+#: A body of at least this size is assembled in one buffer, and sent without being joined to its head.
 LARGE_BODY: Final = 65_536
 _RESERVED: Final = 64 << 20
 
@@ -22,7 +22,7 @@ class Body:
     length : int
         Its size in bytes.
     reserved : int, optional
-        Bytes for which memory is reserved before they have arrived.
+        Bytes of memory that are reserved before the body has arrived.
     """
 
     __slots__ = ("_buffer", "length", "received")

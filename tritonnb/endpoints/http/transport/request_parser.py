@@ -91,7 +91,7 @@ class RequestReceiver(Protocol):
     """The receiver of the parsed requests."""
 
     def head_received(self, head: Head) -> bool:
-        """Start a request whose head has arrived; return False if it is refused."""
+        """Start a request after its head; return False if it is refused."""
 
     def body(self, chunk: bytes) -> None:
         """Called when a part of its body has arrived."""

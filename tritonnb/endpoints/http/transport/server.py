@@ -67,11 +67,11 @@ class HttpServer:
     max_body_size : int
         Bytes of a request body that are accepted.
     idle_timeout : float, optional
-        Seconds after which a connection without a request is closed.
+        A connection without a request is closed after these seconds.
     reuse_port : bool, optional
         Whether other servers may listen on the same port.
     max_unread_size : int, optional
-        Bytes of responses in all, beyond which connections are closed whose clients read nothing.
+        Bytes of responses in all, beyond this size, connections of clients that read nothing are closed.
     """
 
     def __init__(
