@@ -9,8 +9,12 @@ The values always come from Python's reader, because RapidJSON's binding refuses
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import rapidjson
@@ -70,13 +74,23 @@ def parse(raw: bytes | bytearray) -> object:
     >>> parse(b'{"id": "7", "limits": [-Inf, 0.5]}')
     {'id': '7', 'limits': [-inf, 0.5]}
     """
+    try:
+        return _read_in_pieces(raw, _read_ordinary)
+    except (ValueError, RecursionError):
+        return _parse_as_rapidjson(bytes(raw))
+
+
+def _read_ordinary(raw: bytes | bytearray) -> object:
     # At Python's recursion limit, destructors would fail: the garbage collector may run in the reader.
-    if is_ordinary(raw):
-        try:
-            return _python_reader.decode(raw.decode("utf-8", "surrogateescape"))
-        except (ValueError, RecursionError):
-            pass
-    return _parse_as_rapidjson(bytes(raw))
+    if not is_ordinary(raw):
+        raise ValueError("not an ordinary document")
+    return _python_reader.decode(raw.decode("utf-8", "surrogateescape"))
+
+
+def _read_lenient(raw: bytes | bytearray) -> object:
+    """Read what RapidJSON accepts."""
+    text = raw.decode("utf-8", "surrogateescape")
+    return _python_reader.decode(_STRING_OR_SPECIAL.sub(lambda match: _PYTHON_SPELLING.get(match[0], match[0]), text))
 
 
 def parse_request(raw: bytes | bytearray, max_size: int) -> object:
@@ -147,7 +161,18 @@ class RepeatedMembers(dict[str, object]):
     names: list[str]
 
 
-def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+class _Open:
+    """The members of an object that is cut: one of its pieces."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, object]]) -> None:
+        self.pairs = pairs
+
+
+def _members(pairs: list[tuple[str, object]]) -> object:
+    if pairs and (pairs[0][0] == _CUT or pairs[-1][0] == _CUT):
+        return _Open(pairs)
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
@@ -160,11 +185,103 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _python_reader = json.JSONDecoder(object_pairs_hook=_members)
 
 
+# --- pieces -------------------------------------------------------------------------------------
+
+# A reader written in C holds Python's lock for its whole call, and with it the event loop, even on another thread. A
+# long document is therefore cut at commas, and read in calls of about a millisecond.
+
+#: Bytes of a piece.
+PIECE = 1 << 16
+#: The name of a member that stands for the rest of an object; no client can know it.
+_CUT = secrets.token_hex(16)
+_OPENING = {ord("["): b"[", ord("{"): b'{"%s":' % _CUT.encode()}
+_CLOSING = {ord("["): b"]", ord("{"): b',"%s":null}' % _CUT.encode()}
+_IS_BRACKET = np.array([chr(byte) in "[]{}" for byte in range(256)])
+
+
+class _Stream(io.BytesIO):
+    """A file in memory that runs Python code for each part that is read, where another thread may take over."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size)
+
+
+def _read_in_pieces(raw: bytes | bytearray, read: Callable[[bytes | bytearray], object]) -> object:
+    """Read a document, piece by piece if it is long.
+
+    Raises
+    ------
+    ValueError
+        If the document, or a piece of it, cannot be read.
+    """
+    if len(raw) <= 2 * PIECE:
+        return read(raw)
+    document: object = None
+    depth = 0
+    for piece, depth_after in _pieces(raw):
+        value = read(piece)
+        document = _joined(document, value, depth) if depth else value
+        depth = depth_after
+    return document
+
+
+def _pieces(raw: bytes | bytearray) -> Iterator[tuple[bytes, int]]:
+    """Cut a document at commas; yield documents, and how many arrays and objects the cut after each one is in.
+
+    On both sides of a cut, the comma stays, with null in place of the element or member on its other side. An invalid
+    document thus has an invalid piece.
+    """
+    stack = bytearray()  # the brackets that are open
+    opening = b""
+    start, size = 0, PIECE
+    while len(raw) - start > size:
+        part = raw[start : start + size]
+        # Without escaped quotes, every second quote ends a string.
+        text = np.frombuffer(part.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
+        outside = ~np.logical_xor.accumulate(text == ord('"'))
+        commas = np.flatnonzero(outside & (text == ord(",")))
+        if not commas.size:  # within a long string
+            size *= 2
+            continue
+        cut = int(commas[-1])
+        for bracket in text[:cut][outside[:cut] & _IS_BRACKET[text[:cut]]].tolist():
+            if bracket in _OPENING:
+                stack.append(bracket)
+            elif stack:
+                stack.pop()
+        if not stack:
+            raise ValueError("a comma between documents")
+        outer, inner = stack[:-1], stack[-1]
+        closing = b"".join([_CLOSING[bracket] for bracket in reversed(outer)])
+        yield b"".join((opening, part[:cut], b",null]" if inner == ord("[") else _CLOSING[inner], closing)), len(stack)
+        opening = b"".join([*(_OPENING[bracket] for bracket in outer), _OPENING[inner], b"null,"])
+        start, size = start + cut + 1, PIECE
+    yield opening + raw[start:], 0
+
+
+def _joined(before: Any, after: Any, depth: int) -> object:
+    """Join two pieces of an array or object, in which ``depth - 1`` others are also cut."""
+    if type(before) is list:
+        last = before.pop()
+        if depth > 1:
+            before.append(_joined(last, after[0], depth - 1))
+        before += after[1:]
+        return before
+    pairs = before.pairs
+    pairs.pop()
+    if depth > 1:
+        name, last = pairs.pop()
+        pairs.append((name, _joined(last, after.pairs[0][1], depth - 1)))
+    pairs += after.pairs[1:]
+    return before if pairs[-1][0] == _CUT else _members(pairs)
+
+
 def _parse_as_rapidjson(raw: bytes) -> object:
     raw = _without_deep_values(raw)
     start = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
     try:
-        rapidjson.loads(raw[start:].translate(_ASCII_ONLY), number_mode=_NUMBER_MODE)
+        # As a stream: between two parts of it other threads may run.
+        rapidjson.load(_Stream(raw[start:].translate(_ASCII_ONLY)), number_mode=_NUMBER_MODE)
     except rapidjson.JSONDecodeError as error:
         parts = _ERROR.fullmatch(str(error))
         # A text of another form is a change of the binding, and not an error of the client.
@@ -173,8 +290,7 @@ def _parse_as_rapidjson(raw: bytes) -> object:
         reason, offset = _NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])
         raise InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}") from None
     # A NUL ends the document for RapidJSON, which reads C strings.
-    text = raw[start:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    return _python_reader.decode(_STRING_OR_SPECIAL.sub(lambda match: _PYTHON_SPELLING.get(match[0], match[0]), text))
+    return _read_in_pieces(raw[start:].partition(b"\0")[0], _read_lenient)
 
 
 def _without_deep_values(raw: bytes) -> bytes:
