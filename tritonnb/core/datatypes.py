@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -251,6 +252,10 @@ def encode_bytes(array: npt.NDArray[np.generic]) -> bytes:
     return b"".join(parts)
 
 
+#: Elements after which other threads may run.
+_UNINTERRUPTED = 1 << 15
+
+
 def split_bytes(raw: bytes | memoryview, limit: int = sys.maxsize) -> tuple[list[bytes], int]:
     """Decode up to ``limit`` BYTES elements.
 
@@ -275,6 +280,9 @@ def split_bytes(raw: bytes | memoryview, limit: int = sys.maxsize) -> tuple[list
         (length,) = length_at(view, at)
         elements.append(bytes(view[at + 4 : at + 4 + length]))
         at += 4 + length
+        # Compiled code keeps Python's lock in a loop, and the event loop may wait for it.
+        if not len(elements) % _UNINTERRUPTED:
+            time.sleep(0)
     return elements, at
 
 

@@ -232,14 +232,17 @@ class SharedMemory:
         """Release unregistered regions that are no longer in use; return the errors of those that failed."""
         failures: dict[str, InternalError] = {}
         for name in sorted(self._unregistered):
+            region = self._regions.get(name)
+            if region is None:  # a worker thread that reads a long request was faster
+                continue
             try:
-                released = self._regions[name].release()
+                released = region.release()
             except InternalError as error:
                 failures[name] = error
                 self._unregistered.discard(name)
                 continue
             if released:
-                del self._regions[name]
+                self._regions.pop(name, None)
                 self._unregistered.discard(name)
         return failures
 

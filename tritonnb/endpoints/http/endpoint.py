@@ -26,6 +26,7 @@ from tritonnb.endpoints.http.routes import ROUTES, V2_ROUTES, RouteMatcher, find
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
+from tritonnb.endpoints.long_work import LongWork
 from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.request_rules import compile_forward_pattern
@@ -92,11 +93,12 @@ class HttpEndpoint(Endpoint):
         self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.has_openai = openai is not None
+        self._long_work = LongWork()
         self._application = self._make_application(engine, options.max_input_size, openai)
         self.start_in_application = start_in(self._application)
         reader = RequestReader(engine.shared_memory, options.max_input_size)
         self.services = InferenceServices(
-            engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size
+            engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size, self._long_work
         )
 
     @property
@@ -150,6 +152,7 @@ class HttpEndpoint(Endpoint):
             default_handler_class=metadata.UnknownPathHandler,
             default_handler_args=arguments,
             log_function=_log,
+            long_work=self._long_work,
         )
 
 

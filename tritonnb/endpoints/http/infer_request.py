@@ -20,6 +20,7 @@ from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
 from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.tensors import BINARY, DEFAULT, OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.engine.shared_memory import Part, SharedMemory
 from tritonnb.model_config.schema import ModelSpec
@@ -74,7 +75,8 @@ def read_request(
     request = InferRequest(spec.name, {}, model_version=version)
     response_format = ResponseFormat()
     # A body beyond the limit goes to the strict reader, which has the error.
-    header = _decode_plain(raw) if len(raw) <= max_input_size else None
+    # The strict reader also reads long documents, in pieces.
+    header = _decode_plain(raw) if len(raw) <= min(max_input_size, LONG) else None
     if header is not None:
         if header.id is not _UNSET:
             request.id = header.id

@@ -7,29 +7,31 @@ but does not inherit from it: it is not compiled.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from tornado import httputil
 
 from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
-from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.request_reader import RequestReader, header_length
+from tritonnb.endpoints.http.infer_response import response_size, write_response
+from tritonnb.endpoints.http.request_reader import RequestReader, header_length, takes_long
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
 from tritonnb.endpoints.http.transport.tornado_bridge import tornado_headers
+from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.endpoints.protocols import InferenceModel, Models
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.engine.submission import Submission
+from tritonnb.engine.submission import Submission, as_triton_error
 from tritonnb.telemetry.tracing import Trace, Tracer
 
 _JSON_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -40,6 +42,8 @@ _BINARY_HEAD: Final = (
 
 #: Removes the content encoding of a body; the last argument is its limit: `decompress`.
 Decompress: TypeAlias = Callable[[bytes | bytearray | memoryview, str | None, int], bytes | bytearray | memoryview]
+#: The head of a response, and its body if that is not joined to the head.
+_Written: TypeAlias = tuple[bytes, list[bytes | memoryview] | None]
 _INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
@@ -62,6 +66,7 @@ class InferenceServices:
     reader : RequestReader
     max_input_size, max_body_size : int
         Of `HttpOptions`, in bytes.
+    long_work : LongWork
     """
 
     models: Models
@@ -69,6 +74,7 @@ class InferenceServices:
     reader: RequestReader
     max_input_size: int
     max_body_size: int
+    long_work: LongWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +171,40 @@ class Inference:
             # Up to here Triton labels its errors text/plain, although they are JSON; what the reader finds is labelled
             # application/json.
             self._content_type = JSON
+            if takes_long(served.spec, body, length):
+                self._read_aside(served, body, length)
+                return
             request, self._response_format = services.reader.read(served, body, length)
-            if head.forwarded_headers:
-                request.parameters.update(check_forwarded(head.forwarded_headers))
         except Exception as error:
             self._submission.refuse(error, served)
             return
+        self._start(served, request)
+
+    def _read_aside(self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int) -> None:
+        """Read a long request on another thread."""
+        read = functools.partial(self._services.reader.read_long, served, body, length)
+        reading = asyncio.ensure_future(self._services.long_work.run(read))
+
+        def start(done: asyncio.Future[tuple[InferRequest, ResponseFormat]]) -> None:
+            if done.cancelled():
+                return
+            try:
+                request, self._response_format = done.result()
+            except Exception as error:
+                self._submission.refuse(error, served)
+                return
+            self._start(served, request)
+
+        self._exchange.set_close_callback(lambda: _cancel(reading))
+        reading.add_done_callback(start)
+
+    def _start(self, served: InferenceModel, request: InferRequest) -> None:
+        if self._head.forwarded_headers:
+            try:
+                request.parameters.update(check_forwarded(self._head.forwarded_headers))
+            except Exception as error:
+                self._submission.refuse(error, served)
+                return
         # Before `submit`, which may respond at once: a callback set later would stay on a finished exchange.
         self._exchange.set_close_callback(self._submission.cancel)
         self._submission.submit(served, request, self._trace)
@@ -188,29 +222,55 @@ class Inference:
         assert self._served is not None
         assert self._response_format is not None
         assert request is not None
-        body, json_length = write_response(self._served, request, response, self._response_format)
         accepted = self._head.accept_encoding
         encoding = choose_encoding(accepted) if accepted else "identity"
-        if encoding != "identity":
-            self._send_compressed(body, json_length, encoding)
+        is_copied = encoding == "identity" and self._response_format.only_bytes
+        if response_size(response, is_copied) > LONG:
+            self._write_aside(request, response, encoding)
             return
+        self._send(*self._write(request, response, encoding))
+
+    def _write(self, request: InferRequest, response: InferResponse, encoding: str) -> _Written:
+        """Return the head and the rest of a response."""
+        assert self._served is not None
+        assert self._response_format is not None
+        body, json_length = write_response(self._served, request, response, self._response_format)
+        if encoding != "identity":
+            return self._compressed(body, json_length, encoding), None
         length = 0
         for part in body:
             length += len(part)
         response_head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
         # One buffer for a small response, and no copy of a large one.
         if length < LARGE_BODY:
-            self._send(b"".join((response_head, *body)))
-        else:
-            self._send(response_head, body)
+            return b"".join((response_head, *body)), None
+        return response_head, body
 
-    def _send_compressed(self, body: list[bytes | memoryview], json_length: int, encoding: str) -> None:
+    def _write_aside(self, request: InferRequest, response: InferResponse, encoding: str) -> None:
+        """Write a long response on another thread."""
+        write = functools.partial(self._write, request, response, encoding)
+        writing = asyncio.ensure_future(self._services.long_work.run(write))
+
+        def send(done: asyncio.Future[_Written]) -> None:
+            if done.cancelled():
+                return
+            try:
+                head, body = done.result()
+            except Exception as error:
+                self._fail(as_triton_error(error), TEXT)
+            else:
+                self._send(head, body)
+
+        self._exchange.set_close_callback(lambda: _cancel(writing))
+        writing.add_done_callback(send)
+
+    def _compressed(self, body: list[bytes | memoryview], json_length: int, encoding: str) -> bytes:
         headers: tuple[str, ...] = (f"Content-Encoding: {encoding}",)
         if json_length:
             headers += (f"Inference-Header-Content-Length: {json_length}",)
         content_type = "application/octet-stream" if json_length else JSON
         # Only successful inferences are compressed, as on Triton: errors, metadata and generate never are.
-        self._send(response_bytes(200, content_type, compress(b"".join(body), encoding), headers))
+        return response_bytes(200, content_type, compress(b"".join(body), encoding), headers)
 
     def _fail(self, error: TritonError, content_type: str) -> None:
         # Triton adds the header to this error alone, so that a client learns what it may send.
@@ -362,6 +422,10 @@ class HttpRequestHandler:
         if self._delegate is not None:
             self._delegate.on_connection_close()
         self._chunks.clear()  # a reference cycle may keep the delegate alive for a while, but not a large body
+
+
+def _cancel(pending: asyncio.Future[Any]) -> None:
+    pending.cancel()
 
 
 def _parse_head(match: re.Match[str], headers: LightHeaders, forward_pattern: re.Pattern[str] | None) -> InferRoute:

@@ -13,6 +13,7 @@ import io
 import json
 import re
 import secrets
+import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -192,8 +193,9 @@ _python_reader = json.JSONDecoder(object_pairs_hook=_members)
 
 #: Bytes of a piece.
 PIECE = 1 << 16
-#: The name of a member that stands for the rest of an object; no client can know it.
-_CUT = secrets.token_hex(16)
+#: The name of a member that stands for the rest of an object; no client can know it. Without digits, since they
+#: could look like a large exponent.
+_CUT = "".join(secrets.choice(string.ascii_letters) for _ in range(24))
 _OPENING = {ord("["): b"[", ord("{"): b'{"%s":' % _CUT.encode()}
 _CLOSING = {ord("["): b"]", ord("{"): b',"%s":null}' % _CUT.encode()}
 _IS_BRACKET = np.array([chr(byte) in "[]{}" for byte in range(256)])

@@ -16,6 +16,7 @@ from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache
 from tritonnb.endpoints.http.infer_request import read_request
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.protocols import InferenceModel
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.shared_memory import SharedMemory
@@ -83,6 +84,11 @@ class RequestTemplate:
         return self.request.clone(inputs)
 
 
+def takes_long(spec: ModelSpec, body: bytes | bytearray | memoryview, length: int) -> bool:
+    """Return whether it takes long to read a body: JSON and strings are read element by element."""
+    return len(body) > LONG and (length > LONG or any(tensor.datatype.variable_size for tensor in spec.inputs.values()))
+
+
 def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: ResponseFormat) -> bool:
     """Return whether a request may come again with nothing but other tensor contents.
 
@@ -136,6 +142,16 @@ class RequestReader:
         served.check(request)
         if not request.id:
             self.store(served, body, raw, request, response_format)
+        return request, response_format
+
+    def read_long(
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
+    ) -> tuple[InferRequest, ResponseFormat]:
+        """Read and check a long request, which is not stored; called on a worker thread."""
+        request, response_format = read_request(
+            served.spec, served.version, body, length, self._max_input_size, self._shared_memory
+        )
+        served.check(request)
         return request, response_format
 
     def find(

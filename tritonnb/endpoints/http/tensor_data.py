@@ -46,6 +46,9 @@ _FORMS: Mapping[JsonForm, _Form] = {
     "unsigned": _Form(np.uint64, {int}, (0, 2**64), "unsigned-integer", "unsigned-integer"),
     "signed": _Form(np.int64, {int}, (-(2**63), 2**63), "signed-integer", "signed-integer"),
 }
+#: Elements that are converted in one call: a call of NumPy or of a reader in C holds Python's lock, and thus the event
+#: loop, even on another thread.
+_PART = 1 << 15
 _UNABLE_TO_PARSE = "Unable to parse 'data': "
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
@@ -74,7 +77,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     if len(elements) > count:
         # Triton reads until the shape is full and never sees the type of what comes after.
         checked = elements[:count]
-        types = set(map(type, checked))
+        types = _types(checked)
     if not types <= form.types or (form.bounds is not None and not _within(checked, *form.bounds)):
         raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{form.expected} as {form.accessed_as}")
     if len(elements) > count:
@@ -82,10 +85,16 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     # 1e39 as FP32 becomes infinity without a complaint, as on Triton, and integers wrap around.
+    with np.errstate(over="ignore"):
+        arrays = [_converted(part, datatype, form.dtype) for part in _parts(elements)]
+    _discard(elements)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _converted(elements: list[Any], datatype: DataType, dtype: type[np.generic]) -> npt.NDArray[Any]:
     if datatype is FP32:
         return np.frombuffer(array("f", elements), datatype.numpy)  # C's conversion, which does not complain
-    with np.errstate(over="ignore"):
-        return datatype.from_values(np.array(elements, form.dtype))
+    return datatype.from_values(np.array(elements, dtype))
 
 
 def read_strings(data: list[Any]) -> bytes:
@@ -99,7 +108,11 @@ def read_strings(data: list[Any]) -> bytes:
     elements, types = _flattened(data, "")
     if not types <= {str}:
         raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
-    return encode_bytes(np.array([element.encode("utf-8", "surrogateescape") for element in elements], dtype=object))
+    parts = [
+        encode_bytes(np.array([element.encode("utf-8", "surrogateescape") for element in part], dtype=object))
+        for part in _parts(elements)
+    ]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def write_data(output: npt.NDArray[Any], datatype: DataType) -> bytes:
@@ -113,6 +126,10 @@ def write_data(output: npt.NDArray[Any], datatype: DataType) -> bytes:
     form = datatype.json
     if form == "string":
         return b",".join([write_string(element) for element in output.ravel()])
+    if output.size > _PART and form:
+        flat = output.ravel()
+        parts = [flat[start : start + _PART] for start in range(0, flat.size, _PART)]
+        return b",".join([write_data(part, datatype) for part in parts])
     if not form:
         raise InvalidArgumentError(
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
@@ -167,17 +184,20 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def _flattened(data: list[Any], prefix: str) -> tuple[list[Any], set[type]]:
     """Return the elements of a list, nested in any way, and their types; ``prefix`` begins the error text."""
     depth = 1
-    types = set(map(type, data))
+    types = _types(data)
     # Level by level in C for regular nesting, which is what clients send; the recursive reader below is ten lines for
     # the rest.
     while types == {list}:
-        data = list(chain.from_iterable(data))
+        elements: list[Any] = []
+        for part in _parts(data):
+            elements.extend(chain.from_iterable(part))
+        data = elements
         depth += 1
         _check_nesting(data, depth, prefix)
-        types = set(map(type, data))
+        types = _types(data)
     if list in types:
         data = list(_flat(data, depth, prefix))
-        types = set(map(type, data))
+        types = _types(data)
     return data, types
 
 
@@ -196,8 +216,29 @@ def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
         raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
 
 
+def _parts(values: list[Any]) -> Iterator[list[Any]]:
+    if len(values) <= _PART:
+        yield values
+        return
+    for start in range(0, len(values), _PART):
+        yield values[start : start + _PART]
+
+
+def _types(values: list[Any]) -> set[type]:
+    types: set[type] = set()
+    for part in _parts(values):
+        types.update(map(type, part))
+    return types
+
+
+def _discard(values: list[Any]) -> None:
+    """Free the elements of a long list step by step: this, too, is a call that holds Python's lock."""
+    while len(values) > _PART:
+        del values[-_PART:]
+
+
 def _within(values: list[int], low: int, high: int) -> bool:
-    return not values or (min(values) >= low and max(values) < high)
+    return all(not part or (min(part) >= low and max(part) < high) for part in _parts(values))
 
 
 def tensor_from_json(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonErro
 from tritonnb.core.json_types import Json
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
+from tritonnb.endpoints.http.handlers.metadata import compact_json
 from tritonnb.endpoints.http.routes import PARAMETERS
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
 from tritonnb.endpoints.openai.generation import (
     Generations,
@@ -47,6 +49,7 @@ from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.submission import Submission
 from tritonnb.model_config.chat_template import ChatTemplate
 
+T = TypeVar("T")
 _EVENTS = "text/event-stream; charset=utf-8"
 #: The end of a path that has a route under ``/v1``.
 _KNOWN_END = re.compile(f"/({PARAMETERS['without_v1']})/?$")
@@ -215,8 +218,13 @@ class _Inference(OpenAiHandler):
                 Submission(lambda response: None).refuse(InvalidArgumentError(error.message), served)
         super().write_error(status_code, **details)
 
+    async def _read(self, read: Callable[[], T]) -> T:
+        return (await self.outcome(len(self.request.body), read))()
+
     def _named_model(self) -> ServedModel | None:
-        """Return the model that the body names, if the body can be read that far."""
+        """Return the model that the body names, if the body can be read that far, and quickly."""
+        if len(self.request.body) > LONG:
+            return None
         try:
             # Not with the strict reader: this is only a guess for a statistic, about a body that may be wrong in any
             # way.
@@ -269,7 +277,7 @@ class _Generation(_Inference):
         await self.flush()
 
     def _write_event(self, value: Mapping[str, object]) -> None:
-        self.write(f"data: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}\n\n")
+        self.write(f"data: {compact_json(value)}\n\n")
 
 
 class CompletionsHandler(_Generation):
@@ -277,7 +285,7 @@ class CompletionsHandler(_Generation):
 
     async def post(self) -> None:
         """Continue one or more prompts."""
-        asked = read_completion(self.request.body, self._default_max_tokens)
+        asked = await self._read(lambda: read_completion(self.request.body, self._default_max_tokens))
         await self.generate(asked, asked.prompts, CompletionForm(asked))
 
 
@@ -286,7 +294,7 @@ class ChatCompletionsHandler(_Generation):
 
     async def post(self) -> None:
         """Write the next message of a chat."""
-        asked = read_chat(self.request.body, self._default_max_tokens)
+        asked = await self._read(lambda: read_chat(self.request.body, self._default_max_tokens))
         context = self.served(asked.model).context
         template = ChatTemplate.find(context.directory, context.version)
         # A template is code of the model.
@@ -299,7 +307,7 @@ class EmbeddingsHandler(_Inference):
 
     async def post(self) -> None:
         """Return the vectors of one or more texts."""
-        asked = read_embedding(self.request.body)
+        asked = await self._read(lambda: read_embedding(self.request.body))
         served = self.served(asked.model)
         vector = vector_output(served)
         requests = PendingRequests(served, lambda: [embedding_request(served, text) for text in asked.texts])
@@ -308,9 +316,8 @@ class EmbeddingsHandler(_Inference):
         if len(vectors) < len(asked.texts):
             raise TritonError("the model sent no response")
         outputs = [{tensor.name: tensor.array for tensor in vectors[index].outputs} for index in sorted(vectors)]
-        data = [_embedding(asked, index, arrays[vector]) for index, arrays in enumerate(outputs)]
-        tokens = sum(itertools.starmap(_input_tokens, zip(asked.texts, outputs, strict=True)))
-        self.respond_json({"object": "list", "data": data, "model": asked.model, "usage": usage(tokens)})
+        size = len(self.request.body) + sum(arrays[vector].size for arrays in outputs)
+        self.finish((await self.outcome(size, lambda: _embeddings(asked, outputs, vector)))())
 
 
 class UnknownRouteHandler(OpenAiHandler):
@@ -330,6 +337,14 @@ def _input_tokens(text: str, outputs: Mapping[str, npt.NDArray[Any]]) -> int:
     """Return the number of tokens of a text, as the model counted them or else its words."""
     counted = outputs.get("num_input_tokens")
     return count_words(text) if counted is None else int(counted.reshape(-1)[0])
+
+
+def _embeddings(asked: EmbeddingRequest, outputs: list[dict[str, npt.NDArray[Any]]], vector: str) -> str:
+    """Write the response; each vector by itself, since a call of the writer holds Python's lock."""
+    tokens = sum(itertools.starmap(_input_tokens, zip(asked.texts, outputs, strict=True)))
+    vectors = [compact_json(_embedding(asked, index, arrays[vector])) for index, arrays in enumerate(outputs)]
+    rest = compact_json({"model": asked.model, "usage": usage(tokens)})
+    return f'{{"object":"list","data":[{",".join(vectors)}],{rest[1:]}'
 
 
 def _embedding(asked: EmbeddingRequest, index: int, array: npt.NDArray[Any]) -> Json:

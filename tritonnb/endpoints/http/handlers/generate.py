@@ -21,7 +21,7 @@ from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
 from tritonnb.endpoints.http.handlers.metadata import error_body
 from tritonnb.endpoints.http.infer_request import custom_parameter
-from tritonnb.endpoints.http.infer_response import write_parameter
+from tritonnb.endpoints.http.infer_response import response_size, write_parameter
 from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
 from tritonnb.endpoints.request_rules import version_number
 from tritonnb.engine.models.served_model import ServedModel
@@ -177,7 +177,8 @@ class GenerateHandler(InferenceHandler):
         """Run an inference; its status is the status of the first response."""
         served = self.engine.model(model, version_number(version))
         trace = self.trace(model)
-        pending = PendingRequests(served, lambda: [self._read(served)])
+        read = await self.outcome(len(self.request.body), lambda: self._read(served))
+        pending = PendingRequests(served, lambda: [read()])
         self.submit(pending, lambda: trace)
         try:
             await self._respond(pending)
@@ -199,8 +200,11 @@ class GenerateHandler(InferenceHandler):
             # Status 200 in spite of the error, as recorded from Triton.
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:
-            self.write(write_generate_response(pending.requests[0], responses[0]))
+            self.write(await self._written(pending.requests[0], responses[0]))
         await self.flush()  # chunked, as on Triton
+
+    async def _written(self, request: InferRequest, response: InferResponse) -> bytes:
+        return (await self.outcome(response_size(response), lambda: write_generate_response(request, response)))()
 
 
 class GenerateStreamHandler(GenerateHandler):
@@ -216,15 +220,14 @@ class GenerateStreamHandler(GenerateHandler):
             if response.error is not None and not begun:
                 self.set_status(response.error.status.http)
             begun = True
-            self.write(b"data: %s\n\n" % _event(pending.requests[0], response))
+            self.write(b"data: %s\n\n" % await self._event(pending.requests[0], response))
             await self.flush()
         await self.flush()  # sends the head if there was no response
 
-
-def _event(request: InferRequest, response: InferResponse) -> bytes:
-    if response.error is not None:
-        return error_body(response.error.message)
-    try:
-        return write_generate_response(request, response)
-    except TritonError as error:
-        return error_body(error.message)
+    async def _event(self, request: InferRequest, response: InferResponse) -> bytes:
+        if response.error is not None:
+            return error_body(response.error.message)
+        try:
+            return await self._written(request, response)
+        except TritonError as error:
+            return error_body(error.message)

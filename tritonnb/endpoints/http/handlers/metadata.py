@@ -5,30 +5,40 @@ The method is checked before the model, and responses have Triton's content type
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-import re
-from typing import Any
+import string
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.endpoints.http import json_fields, json_reader
+from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.endpoints.request_rules import client_text, refuse_repository, version_number
 from tritonnb.engine.engine import Engine
 from tritonnb.model_config.to_json import config_to_json
 
+T = TypeVar("T")
+_NOT_BASE64 = bytes(set(range(256)) - set(string.ascii_letters.encode() + string.digits.encode() + b"+/"))
+#: Base64 digits that are decoded in one call; a multiple of 4.
+_PART = 1 << 20
 JSON = "application/json"
 TEXT = "text/plain"
 #: Reason phrases where Triton's differ from the usual ones.
 _REASONS = {405: "Not Allowed"}
 
 
+def compact_json(value: object) -> str:
+    """Return JSON without spaces, as Triton writes it: in UTF-8 without escapes."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def error_body(message: str) -> bytes:
     """Return ``{"error": ...}`` as Triton writes it."""
-    # Triton writes UTF-8 and not `\u` escapes, without spaces.
-    body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
-    return body.encode("utf-8", "surrogateescape")
+    return compact_json({"error": message}).encode("utf-8", "surrogateescape")
 
 
 class Handler(web.RequestHandler):
@@ -70,10 +80,30 @@ class Handler(web.RequestHandler):
 
     def respond_json(self, value: object) -> None:
         """Respond with JSON."""
-        self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+        self.finish(compact_json(value))
 
-    def json_body(self) -> object:
-        """Return the request's JSON.
+    async def outcome(self, size: int, function: Callable[[], T]) -> Callable[[], T]:
+        """Read or write a document, on a worker thread if its size is long.
+
+        Returns
+        -------
+        callable
+            Returns what the function returned, or raises what it raised.
+        """
+        if size <= LONG:
+            return function
+        long_work: LongWork = self.settings["long_work"]
+        work = asyncio.ensure_future(long_work.run(function))
+        await asyncio.wait([work])
+        return work.result
+
+    async def json_body(self, read: Callable[[object], T]) -> T:
+        """Return what a function reads from the request's JSON.
+
+        Parameters
+        ----------
+        read : callable
+            Called with the document, on a worker thread if the body is long.
 
         Raises
         ------
@@ -82,11 +112,12 @@ class Handler(web.RequestHandler):
         InternalError
             If the body is not JSON.
         """
-        return json_reader.parse_request(self.request.body, self.max_input_size)
+        body, limit = self.request.body, self.max_input_size
+        return (await self.outcome(len(body), lambda: read(json_reader.parse_request(body, limit))))()
 
-    def optional_json_body(self) -> object:
-        """Return the request's JSON, as `json_body`; an empty body is an empty object."""
-        return self.json_body() if self.request.body else {}
+    async def optional_json_body(self, read: Callable[[object], T]) -> T:
+        """Return what a function reads from the request's JSON, as `json_body`; an empty body is an empty object."""
+        return await self.json_body(read) if self.request.body else read({})
 
 
 class LiveHandler(Handler):
@@ -158,10 +189,11 @@ class RepositoryIndexHandler(Handler):
 
     async def post(self, repository: str | None = None) -> None:
         """Return every model and its state."""
-        body = self.optional_json_body()
         # A body that is no object has no member, so everything is listed: to Triton, a missing member and a missing
         # object are the same.
-        ready = body.get("ready", False) if isinstance(body, dict) else False
+        ready = await self.optional_json_body(
+            lambda body: body.get("ready", False) if isinstance(body, dict) else False
+        )
         if not isinstance(ready, bool):
             raise InvalidArgumentError("Invalid value for 'ready': expected a boolean")
         self.respond_json(await self.engine.index(ready))
@@ -174,7 +206,7 @@ class RepositoryLoadHandler(Handler):
         """Load or reload a model."""
         refuse_repository(repository)
         # Before the model control mode is checked, as on Triton: a malformed request is malformed in any mode.
-        parameters = _load_parameters(self.optional_json_body())
+        parameters = await self.optional_json_body(_load_parameters)
         self.engine.check_model_control()
         await self.engine.load(model, parameters)
 
@@ -185,8 +217,9 @@ class RepositoryUnloadHandler(Handler):
     async def post(self, model: str, repository: str | None = None) -> None:
         """Unload a model; it need not exist."""
         refuse_repository(repository)
-        body = self.optional_json_body()
-        parameters = body.get("parameters") if isinstance(body, dict) else None
+        parameters = await self.optional_json_body(
+            lambda body: body.get("parameters") if isinstance(body, dict) else None
+        )
         # Triton unloads the model even if a member has another type.
         dependents = isinstance(parameters, dict) and parameters.get("unload_dependents") is True
         self.engine.check_model_control()
@@ -225,6 +258,8 @@ def _load_parameters(body: object) -> dict[str, str | bytes]:
 
 def _decoded(text: str) -> bytes:
     """Decode Base64 as Triton does: other characters and missing padding are ignored."""
-    digits = re.sub("[^A-Za-z0-9+/]", "", text)
+    digits = text.encode("ascii", "ignore").translate(None, _NOT_BASE64)
     digits = digits[: len(digits) - (len(digits) % 4 == 1)]
-    return base64.b64decode(digits + "=" * (-len(digits) % 4))
+    digits += b"=" * (-len(digits) % 4)
+    # In parts, because each call holds Python's lock.
+    return b"".join([base64.b64decode(digits[start : start + _PART]) for start in range(0, len(digits), _PART)])

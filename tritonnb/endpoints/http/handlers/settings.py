@@ -19,11 +19,11 @@ class TraceSettingHandler(Handler):
         self._check(model)
         self.respond_json(self.engine.tracer.settings.for_model(model).options.to_dict())
 
-    def post(self, model: str = "") -> None:
+    async def post(self, model: str = "") -> None:
         """Change settings."""
         self._check(model)
-        body = self.json_body()
-        self.engine.tracer.update(model, _trace_changes(body if isinstance(body, dict) else {}))
+        changes = await self.json_body(lambda body: _trace_changes(body if isinstance(body, dict) else {}))
+        self.engine.tracer.update(model, changes)
         self.get(model)
 
     def _check(self, model: str) -> None:
@@ -38,11 +38,14 @@ class LoggingHandler(Handler):
         """Return the current settings."""
         self.respond_json(self.engine.options.log.to_dict())
 
-    def post(self) -> None:
+    async def post(self) -> None:
         """Change settings, one after the other: settings before an invalid setting stay changed."""
-        body = self.json_body()
+        changes = await self.json_body(
+            lambda body: (
+                {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else {}
+            )
+        )
         settings = self.engine.options.log
-        changes = {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else {}
         # A client that may write a file of its choice would have the rights of the server.
         if "log_file" in changes:
             raise UnsupportedError("log file location can not be updated through network protocol")

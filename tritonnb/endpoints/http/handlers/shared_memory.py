@@ -32,11 +32,11 @@ class CudaStatusHandler(Handler):
 class SystemRegisterHandler(Handler):
     """``/v2/systemsharedmemory[/region/N]/register``."""
 
-    def post(self, region: str = "") -> None:
+    async def post(self, region: str = "") -> None:
         """Register a region."""
         self.engine.shared_memory.check_clients_allowed()
         _check_named(region, "system")
-        body = self.json_body()
+        body = await self.json_body(lambda document: document)
         key = json_fields.string(_field(body, "key"))
         assert isinstance(body, dict)  # it has a key
         offset = json_fields.unsigned(body.get("offset", 0))
@@ -46,11 +46,11 @@ class SystemRegisterHandler(Handler):
 class CudaRegisterHandler(Handler):
     """``/v2/cudasharedmemory[/region/N]/register``."""
 
-    def post(self, region: str = "") -> None:
+    async def post(self, region: str = "") -> None:
         """Register a region."""
         self.engine.shared_memory.check_clients_allowed()
         _check_named(region, "cuda")
-        body = self.json_body()
+        body = await self.json_body(lambda document: document)
         handle = json_fields.string(json_fields.member(_field(body, "raw_handle"), "b64"))
         byte_size = json_fields.unsigned(json_fields.member(body, "byte_size"))
         device_id = json_fields.unsigned(json_fields.member(body, "device_id"))

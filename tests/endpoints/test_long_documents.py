@@ -1,0 +1,171 @@
+"""Long documents at every door: they are read and written beside the event loop, which answers others meanwhile."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tritonnb as tnb
+from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.http import json_reader, tensor_data
+from tritonnb.endpoints.long_work import LONG
+
+#: Documents that are valid, and characters that make them invalid, or valid for RapidJSON alone.
+_TEXTS = st.text(st.sampled_from('a,:"[]{}\\é'), max_size=6)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+_INSERTED = st.sampled_from(
+    [b",", b"[", b"]", b"{", b"}", b'"', b"\\", b":", b"Inf", b"1e999", b'"a":1,', b"\xff", b"\0", b" ", b"\\ud800"]
+)
+
+
+def outcome(raw: bytes) -> object:
+    """The value of a document with the names of its members in order, or the text of the error."""
+
+    def described(value: object) -> object:
+        if isinstance(value, dict):
+            names = getattr(value, "names", None)
+            return "object", names, [(name, described(member)) for name, member in value.items()]
+        return [described(element) for element in value] if isinstance(value, list) else repr(value)
+
+    try:
+        return described(json_reader.parse(raw))
+    except InternalError as error:
+        return error.message
+
+
+@settings(max_examples=400, deadline=None)
+@given(_VALUES, st.booleans(), st.lists(st.tuples(st.floats(0, 1), _INSERTED), max_size=3), st.integers(1, 9))
+def test_document_in_pieces_is_read_as_a_whole_one(
+    value: object, ascii_only: bool, insertions: list[tuple[float, bytes]], piece: int
+) -> None:
+    raw = json.dumps(value, ensure_ascii=ascii_only).encode()
+    for position, inserted in insertions:
+        at = int(position * len(raw))
+        raw = raw[:at] + inserted + raw[at:]
+    whole = outcome(raw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_reader, "PIECE", piece)
+        assert outcome(raw) == whole
+
+
+@pytest.mark.parametrize("datatype", [tnb.FP32, tnb.INT8, tnb.UINT64, tnb.BOOL])
+@settings(deadline=None)
+@given(data=st.data(), part=st.integers(1, 5))
+def test_tensors_in_parts_equal_whole_ones(datatype: Any, data: st.DataObject, part: int) -> None:
+    values = data.draw(
+        st.lists(st.booleans() if datatype is tnb.BOOL else st.integers(0, 2**63 - 1), min_size=1, max_size=20)
+    )
+    nested = data.draw(st.sampled_from([values, [[value] for value in values], [values]]))
+
+    def read_and_write() -> tuple[Any, bytes]:
+        array = tensor_data.read_data(json.loads(json.dumps(nested)), datatype, len(values))
+        return array.tolist(), tensor_data.write_data(array, datatype)
+
+    whole = read_and_write()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_data, "_PART", part)
+        assert read_and_write() == whole
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tnb.Server]:
+    with tnb.Server(port=0, openai=tnb.OpenAiOptions(allow=True)) as running:
+
+        @running.model
+        def same(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+            return X
+
+        @running.model
+        def texts(X: tnb.BYTES[-1]) -> tnb.BYTES[-1]:
+            return X
+
+        yield running
+
+
+_COUNT = LONG // 2
+_NUMBERS = b"[" + b",".join([b"1.5"] * _COUNT) + b"]"
+_WORDS = json.dumps(["word"] * _COUNT).encode()
+_INPUT = b'{"inputs":[{"name":"X","datatype":"%s","shape":[%d],"data":%s}]}'
+#: By name: the path and the body of a request, and its status.
+LONG_REQUESTS = {
+    "numbers": ("/v2/models/same/infer", _INPUT % (b"FP32", _COUNT, _NUMBERS), 200),
+    "strings": ("/v2/models/texts/infer", _INPUT % (b"BYTES", _COUNT, _WORDS), 200),
+    "error": ("/v2/models/same/infer", _INPUT % (b"FP32", _COUNT, _NUMBERS[:-1]), 500),
+    "generate": ("/v2/models/same/generate", b'{"X":%s}' % _NUMBERS, 200),
+    "trace settings": ("/v2/trace/setting", b'{"x":%s}' % _NUMBERS, 200),
+    "log settings": ("/v2/logging", b'{"x":%s}' % _NUMBERS, 200),
+    "index": ("/v2/repository/index", b'{"x":%s}' % _NUMBERS, 200),
+    "load": ("/v2/repository/models/same/load", b'{"x":%s}' % _NUMBERS, 503),
+    "completions": ("/v1/completions", b'{"model":"same","prompt":%s}' % _WORDS, 400),
+    "chat": ("/v1/chat/completions", b'{"model":"same","messages":%s}' % _WORDS, 400),
+    "embeddings": ("/v1/embeddings", b'{"model":"same","input":%s}' % _WORDS, 400),
+}
+
+
+def post(server: tnb.Server, path: str, body: bytes) -> tuple[int, bytes]:
+    """The status and the body of the response."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", path, body)
+    response = connection.getresponse()
+    status, answer = response.status, response.read()
+    connection.close()
+    return status, answer
+
+
+@pytest.mark.parametrize("name", LONG_REQUESTS)
+def test_event_loop_runs_between_the_pieces_of_a_long_document(
+    name: str, server: tnb.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, body, status = LONG_REQUESTS[name]
+    expected = post(server, path, body)
+    assert expected[0] == status, expected[1][:200]
+    calls: list[int] = []
+
+    def asking(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
+        def ask_and_read(raw: bytes) -> object:
+            calls.append(server.call(lambda: 1))  # an error on the loop's own thread
+            return read(raw)
+
+        return ask_and_read
+
+    monkeypatch.setattr(json_reader, "_read_ordinary", asking(json_reader._read_ordinary))
+    assert post(server, path, body) == expected
+    assert len(calls) > 2
+
+
+@pytest.mark.parametrize("model", ["same", "texts"])
+def test_event_loop_runs_while_a_long_response_is_written(
+    model: str, server: tnb.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.full(2 * LONG, 1.5, np.float32) if model == "same" else np.array([b"word"] * 2 * LONG, object)
+    calls: list[int] = []
+    write = tensor_data.write_data
+
+    def ask_and_write(*arguments: Any) -> bytes:
+        calls.append(server.call(lambda: 1))
+        return write(*arguments)
+
+    monkeypatch.setattr("tritonnb.endpoints.http.infer_response.write_data", ask_and_write)
+    raw = array.tobytes() if model == "same" else b"\x04\0\0\0word" * array.size
+    datatype = "FP32" if model == "same" else "BYTES"
+    parameters = {"binary_data_size": len(raw)}
+    head = {"inputs": [{"name": "X", "datatype": datatype, "shape": [array.size], "parameters": parameters}]}
+    text = json.dumps(head).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    headers = {"Inference-Header-Content-Length": str(len(text))}
+    connection.request("POST", f"/v2/models/{model}/infer", text + raw, headers)
+    (output,) = json.loads(connection.getresponse().read())["outputs"]
+    connection.close()
+    assert output["data"] == ([1.5] if model == "same" else ["word"]) * array.size
+    assert calls
