@@ -75,8 +75,8 @@ TRICKS = {
         (
             (
                 f"{_GRPC}/endpoint.py",
-                'use_grpcio = options.transport == "grpcio" or options.grpcio_options',
-                "use_grpcio = True",
+                'if options.transport != "grpcio" and not options.grpcio_options:',
+                "if False:",
             ),
         ),
         grpc=True,
