@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.typical_times import TypicalTimes
 from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.prediction import Range
@@ -308,6 +309,24 @@ def test_throughput_of_given_arrivals_has_no_range_beyond_chance() -> None:
     busy = twin.predict(rate=900, max_queue_delay_microseconds=0)
     assert busy.utilization.high <= 1
     assert twin.range_ms(30).high / twin.range_ms(30).low > twin.range_ms(1).high / twin.range_ms(1).low
+
+
+@pytest.mark.parametrize("ratio", [1.5, 2, 4, 8])
+@pytest.mark.parametrize("seed", random.sample(range(10**6), 2))
+def test_slow_instance_is_neither_a_stall_nor_a_slow_down(ratio: float, seed: int) -> None:
+    """The fast instance runs beside the slow one, which runs alone at most times; one execution of it is stalled."""
+    rng = random.Random(seed)
+
+    def execution(number: int, instance: str, stall: float = 1.0) -> RecordedExecution:
+        rows, busy = rng.choice((1, 1, 2, 4)), 1 + (rng.random() < (0.8 if instance == "fast" else 0.1))
+        time_ns = round((ratio if instance == "slow" else 1) * (5 + rows) * MS * rng.uniform(0.95, 1.05) * stall)
+        return RecordedExecution(number * 50 * MS, rows, time_ns, 0, busy, 0.0, 0, 0, 0, False, number, instance)
+
+    executions = [execution(number, rng.choice(("fast", "slow"))) for number in range(400)]
+    times = LearnedTimes((*executions, execution(400, "fast", stall=4)))
+    assert times.slow_down == pytest.approx({1: 1.0, 2: 1.0}, abs=0.06)
+    assert [(one.batch, round(one.time_ns / ns)) for one, ns in times.outliers] == [(400, 4)]
+    assert times.instance_speeds["slow"] / times.instance_speeds["fast"] == pytest.approx(ratio, rel=0.05)
 
 
 def test_interrupted_prediction_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

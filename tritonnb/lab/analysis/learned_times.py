@@ -79,7 +79,11 @@ class LearnedTimes(VaryingService):
         cost_ns = self._cost_of_another()
         if cost_ns is None:
             return self
-        times = (max(0, round(one.time_ns - one.shared * cost_ns(one.rows))) for one in self.executions)
+        # Another one uses its share of the machine at most: what is left is at least that of this execution.
+        times = (
+            round(max(one.time_ns / max(2, one.busy), one.time_ns - one.shared * cost_ns(one.rows)))
+            for one in self.executions
+        )
         executions = [replace(one, time_ns=ns, busy=1) for one, ns in zip(self.executions, times, strict=True)]
         return replace(self, executions=tuple(executions), are_of_single=True)
 
@@ -126,21 +130,25 @@ class LearnedTimes(VaryingService):
         return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
 
     @cached_property
-    def _fit(self) -> tuple[TypicalTimes, dict[int, float]]:
-        """The typical time by size, and the slow-down by number of busy instances."""
+    def _fit(self) -> tuple[TypicalTimes, dict[int, float], dict[str, float]]:
+        """The typical time by size, the slow-down by number of busy instances, and the speeds that differ."""
         known = [one for one in self.executions if not one.first] or self.executions
         slow: dict[int, float] = {}
+        speeds: dict[str, float] = {}
         for _ in range(3):
             by_size, by_busy = defaultdict(list), defaultdict(list)
-            for one in known:
-                by_size[one.rows].append(one.time_ns / slow.get(one.busy, 1.0))
+            times_ns = [one.time_ns / speeds.get(one.instance, 1.0) for one in known]
+            for one, time_ns in zip(known, times_ns, strict=True):
+                by_size[one.rows].append(time_ns / slow.get(one.busy, 1.0))
             typical = TypicalTimes(by_size)
-            for one in known:
-                by_busy[one.busy].append(one.time_ns / max(1.0, typical(one.rows)))
+            for one, time_ns in zip(known, times_ns, strict=True):
+                by_busy[one.busy].append(time_ns / max(1.0, typical(one.rows)))
             levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
             base = statistics.median(next(iter(levels.values()))) if levels else 1.0
             slow = {busy: statistics.median(ratios) / base if base else 1.0 for busy, ratios in levels.items()}
-        return typical, slow or {1: 1.0}
+            pairs = ((one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known)
+            speeds = _different_speeds(pairs)
+        return typical, slow or {1: 1.0}, speeds
 
     @property
     def function(self) -> TypicalTimes:  # type: ignore[override]
@@ -189,6 +197,10 @@ class LearnedTimes(VaryingService):
         slow = self.slow_down
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
+    def _expected_ns_of(self, one: RecordedExecution) -> float:
+        """Return the typical time of an execution on its instance."""
+        return self.expected_ns(one.rows, one.busy) * self._fit[2].get(one.instance, 1.0)
+
     @cached_property
     def of_executions(self) -> LearnedTimes:
         """The times from the begin of each execution, without the wait before it."""
@@ -209,25 +221,13 @@ class LearnedTimes(VaryingService):
         known = [one for one in self.executions if not one.first]
         if len(known) < LEAST_BATCHES:
             return ()
-        pairs = [(one, (STALL_FACTOR - 1) * self.expected_ns(one.rows, one.busy)) for one in known]
+        pairs = [(one, (STALL_FACTOR - 1) * self._expected_ns_of(one)) for one in known]
         return tuple([one for one, limit_ns in pairs if one.dispatch_ns >= limit_ns > 0])
 
     @cached_property
     def instance_speeds(self) -> dict[str, float]:
-        """The median time of the executions of each instance, relative to the expected time, by its name.
-
-        They are compared among executions that began beside as many others: the scheduler prefers some instances when
-        all are idle, so that one instance may be slow only because it runs when others do.
-        """
-        by_level: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for one, factor in self._regular:
-            by_level[one.busy][one.instance].append(factor)
-        levels = [
-            {name: known for name, known in sorted(factors.items()) if len(known) >= LEAST_BATCHES}
-            for factors in by_level.values()
-        ]
-        most = max(levels, key=lambda level: (len(level), sum(map(len, level.values()))), default={})
-        return {name: statistics.median(known) for name, known in most.items()}
+        """The median time of the executions of each instance, relative to the expected time, by its name."""
+        return {name: speed for name, (speed, _) in _speeds(self._regular).items()}
 
     def speeds_text(self) -> str:
         """Return which instances are slower than others, as text; empty if all are about as fast."""
@@ -246,7 +246,7 @@ class LearnedTimes(VaryingService):
         known = [one for one in self.executions if not one.first]
         if len(known) < LEAST_BATCHES:
             return ()
-        pairs = [(one, self.expected_ns(one.rows, one.busy)) for one in known]
+        pairs = [(one, self._expected_ns_of(one)) for one in known]
         return tuple([(one, ns) for one, ns in pairs if one.time_ns >= STALL_FACTOR * ns > 0])
 
     @cached_property
@@ -403,6 +403,35 @@ class LearnedTimes(VaryingService):
             return round((typical_ns + self.idle_cost_ns(idle_ns, server_idle_ns)) * factor_at(now_ns)) + stalled_ns
 
         return draw
+
+
+def _speeds(pairs: Iterable[WithFactor]) -> dict[str, tuple[float, int]]:
+    """Return the median factor of each instance and the number of its executions, by its name.
+
+    They are compared among executions that began beside as many others: the scheduler prefers some instances when all
+    are idle, so that one instance may be slow only because it runs when others do.
+    """
+    by_level: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one, factor in pairs:
+        by_level[one.busy][one.instance].append(factor)
+    levels = [
+        {name: known for name, known in sorted(factors.items()) if len(known) >= LEAST_BATCHES}
+        for factors in by_level.values()
+    ]
+    most = max(levels, key=lambda level: (len(level), sum(map(len, level.values()))), default={})
+    return {name: (statistics.median(known), len(known)) for name, known in most.items()}
+
+
+def _different_speeds(pairs: Iterable[WithFactor]) -> dict[str, float]:
+    """Return the speeds of instances relative to their mean, if they differ notably; the mean is geometric."""
+    found = {name: speed for name, speed in _speeds(pairs).items() if speed[0] > 0}
+    factors = [factor for factor, _ in found.values()]
+    if len(found) < 2 or max(factors) <= _NOTABLE_SPEED_RATIO * min(factors):
+        return {}
+    mean = math.exp(
+        sum(count * math.log(factor) for factor, count in found.values()) / sum(n for _, n in found.values())
+    )
+    return {name: factor / mean for name, (factor, _) in found.items()}
 
 
 def _stall(one: RecordedExecution, expected_ns: float) -> Stall:
