@@ -286,18 +286,6 @@ def draw_curves(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     ----------
     ax : Axes, optional
         By default a new figure is drawn.
-
-    Examples
-    --------
-    >>> import tritonnb as tnb
-    >>> with tnb.Server(port=0) as server:
-    ...     @server.model(max_batch_size=8, dynamic_batching={})
-    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-    ...         return X * 2
-    ...     options = {"constraint": "p99 < 40 ms", "requests": 200, "service": tnb.linear(1, 4)}
-    ...     result = tnb.sweep(server["double"], count=[1, 2], **options).wait()
-    >>> result.plot_throughput_latency().alt.startswith("Latency")
-    True
     """
     return plot_throughput_latency(sweep.load_curves(), ax)
 

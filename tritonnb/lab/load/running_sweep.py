@@ -201,36 +201,12 @@ class Sweep(OfThisProcess):
         ----------
         ax : matplotlib.axes.Axes, optional
             To draw into.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> with tnb.Server(port=0) as server:
-        ...     @server.model(max_batch_size=8, dynamic_batching={})
-        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...         return X * 2
-        ...     sweep = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
-        ...     figure = sweep.plot_throughput_latency()
-        >>> len(figure.axes)
-        1
         """
         figure: Figure = self.wait().plot_throughput_latency(ax)
         return figure
 
     def apply(self) -> str:
-        """`SweepResult.apply`, after waiting for the end.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> with tnb.Server(port=0) as server:
-        ...     @server.model(max_batch_size=8)
-        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...         return X * 2
-        ...     sweep = tnb.sweep(server["double"], count=[1, 4], rate=200, requests=200, service=tnb.fixed(8))
-        ...     print(sweep.apply(), server["double"].config.instance_group[0].count)
-        in place 4
-        """
+        """`SweepResult.apply`, after waiting for the end."""
         return self.wait().apply()
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
@@ -240,17 +216,6 @@ class Sweep(OfThisProcess):
         ----------
         repository : path
             It is created if necessary.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> from tempfile import TemporaryDirectory
-        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
-        ...     model = server.load("identity_fp32")
-        ...     sweep = tnb.sweep(model, count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
-        ...     with TemporaryDirectory() as directory:
-        ...         print(sorted(path.name for path in sweep.export(directory).iterdir()))
-        ['1', 'config.pbtxt']
         """
         return self.wait().export(repository)
 
