@@ -71,6 +71,8 @@ def test_both_readers_read_a_request_identically(header: list[tuple[str, Any]]) 
         '{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[' + "9" * 309 + "]}]}",
         '{"inputs":[{"name":"A","shape":[0],"datatype":"FP32","data":' + "[" * 300 + "]" * 300 + "}]}",
         '{"inputs":[],"parameters":{"a":0e309}}',
+        '{"inputs":[],"parameters":{"a":' + "9" * 210 + "e99}}",
+        '{"inputs":[],"parameters":{"a":' + "9" * 300 + ".5E+12}}",
     ],
 )
 def test_almost_plain_requests_are_read_by_the_strict_reader(header: str) -> None:

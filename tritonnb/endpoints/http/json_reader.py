@@ -25,10 +25,11 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError
 _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 # Python reads a number beyond the range of a double as infinity; RapidJSON refuses it. Such a number has three
-# digits in its exponent, or more than 308 digits. Both are searched for with all digits replaced by zeros.
+# digits in its exponent, or with an exponent of two digits at least 210 digits before the point. Both are searched for
+# with all digits replaced by zeros.
 _ZEROED = bytes(ord("0") if chr(byte).isdecimal() else ord("e") if byte == ord("E") else byte for byte in range(256))
 _LARGE_EXPONENT = b"0e000"
-_LONG = b"0" * 309
+_LONG = b"0" * 210
 
 # RapidJSON accepts any byte above 127 in a string, and none elsewhere. Replacing them keeps offsets.
 _ASCII_ONLY = bytes(byte if byte < 128 else ord("?") for byte in range(256))
