@@ -46,6 +46,10 @@ def test_every_request_ends_once_and_runs_every_step_once(pipeline: RandomPipeli
         (serial, step): 1 for serial in clients for step in steps
     }
     assert [root.complete for root in rec.ensemble_requests] == [True] * len(pipeline.arrivals)
+    assert [batch.number for batch in sorted(rec.batches, key=lambda batch: batch.number)] == [
+        *range(1, len(rec.batches) + 1)
+    ]
+    assert Counter(request.model for request in rec.requests) == dict.fromkeys(steps, len(clients))
 
 
 @given(pipelines)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.pipeline_what_if import PipelineComparison, pipeline_what_if
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.reproduction import causes_of
 from tritonnb.lab.analysis.rerun import Rerun
@@ -22,9 +23,15 @@ from tritonnb.recording.recording import Recording
 
 @with_short_traceback
 def what_if(
-    rec: Recording, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object
-) -> Comparison:
-    """Simulate the same arrivals under an edited configuration.
+    rec: Recording,
+    models: Mapping[str, Mapping[str, object]] | None = None,
+    *,
+    service: Service | Mapping[str, Service] | None = None,
+    seed: int = 0,
+    continuous: bool | None = None,
+    **edits: object,
+) -> Comparison | PipelineComparison:
+    """Simulate the same arrivals under an edited configuration, or a pipeline with edits of some of its models.
 
     Both the recorded and the edited configuration are simulated, with as many replicas as were recorded. Arrival
     times stay as recorded, although clients that wait for responses would have sent earlier or later under the
@@ -32,8 +39,12 @@ def what_if(
 
     Parameters
     ----------
+    models : dict of str to dict, optional
+        Of a recording of an ensemble and the models of its steps: the edits of models by name. An empty dict simulates
+        what was recorded.
     service : Service, optional
-        Service-time model; by default the recorded one (`service`), whose times vary as recorded.
+        Service-time model; by default the recorded one (`service`), whose times vary as recorded. Of a pipeline, a
+        dict of service times by model.
     seed : int, optional
         Seed of service times that vary.
     continuous : bool, optional
@@ -46,12 +57,12 @@ def what_if(
 
     Returns
     -------
-    Comparison
+    Comparison or PipelineComparison
 
     Raises
     ------
     InvalidArgumentError
-        If the recording is not of exactly one model (see `for_model`), or a field does not exist.
+        If the recording is neither of one model (see `for_model`) nor of one pipeline, or a field does not exist.
 
     Examples
     --------
@@ -60,6 +71,17 @@ def what_if(
     >>> [batch.size for batch in recording.what_if(max_batch_size=8).after.batches]
     [1, 7]
     """
+    if models is not None:
+        if edits or continuous is not None:
+            raise InvalidArgumentError(
+                f"what_if expected edits by model or edits of one model, got {sorted(models)} and "
+                f"{sorted(edits) or ['continuous']}"
+            )
+        if service is not None and not isinstance(service, Mapping):
+            raise InvalidArgumentError("what_if expected service times by model with edits by model, got one time")
+        return pipeline_what_if(rec, models, service, seed)
+    if isinstance(service, Mapping):
+        raise InvalidArgumentError("what_if expected edits by model with service times by model: what_if({...})")
     rerun = Rerun(rec, "what_if", service)
     edited = rerun.edited(edits)
     if continuous is not None or rec.generations:

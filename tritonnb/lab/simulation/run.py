@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import Event
+from tritonnb.core.events import BatchExecuted, BatchSent, Event
 from tritonnb.core.failures import warn
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop
@@ -160,10 +160,24 @@ def _events(targets: Sequence[Target]) -> list[Event]:
     events = [event for one in targets for event in one.events()]
     ensembles = [one for one in targets if isinstance(one, SimulatedEnsemble)]
     infer_ns = execution_times(events) if ensembles else {}
-    # The last targets first to be complete: an ensemble is made before the ensembles that contain it are.
+    # An ensemble is complete before the ensembles that contain it are.
     for one in ensembles:
         events += one.executed(infer_ns)
-    return in_order(events)
+    in_order(events)
+    if len(targets) > 1:
+        _number_batches(events)
+    return events
+
+
+def _number_batches(events: list[Event]) -> None:
+    """Number the batches of all models in the order in which they were sent, as a server does."""
+    numbers: dict[tuple[str, int], int] = {}
+    for event in events:
+        if isinstance(event, BatchSent):
+            numbers[event.model, event.batch] = len(numbers) + 1
+    for event in events:
+        if isinstance(event, BatchSent | BatchExecuted):
+            event.batch = numbers[event.model, event.batch]
 
 
 def instance_count(config: pb.ModelConfig) -> int:

@@ -1,0 +1,96 @@
+"""What-if of pipelines: the recorded requests of an ensemble, with edits of the models of its steps."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tritonnb as tnb
+from tools.differential.random_pipelines import ENSEMBLE, RandomPipeline, batches_by_step, random_pipeline
+from tritonnb.core.errors import InvalidArgumentError
+
+pipelines = st.integers(0, 2**32).map(lambda seed: random_pipeline(random.Random(seed), requests=20))
+
+
+def recorded(pipeline: RandomPipeline) -> tnb.Recording:
+    return tnb.simulate(pipeline.configs, pipeline.arrivals, pipeline.services)
+
+
+@given(pipelines)
+def test_simulation_without_an_edit_is_the_recording(pipeline: RandomPipeline) -> None:
+    rec = recorded(pipeline)
+    comparison = rec.what_if({})
+    assert batches_by_step(comparison.before) == batches_by_step(rec)
+    assert comparison.differences == {}
+    assert comparison.verdict() == "Without an edit: nothing changes."
+
+
+@given(pipelines, st.integers(0, 10), st.integers(1, 3))
+def test_edit_of_a_step_gives_what_a_simulation_of_the_edited_models_gives(
+    pipeline: RandomPipeline, step: int, count: int
+) -> None:
+    name = f"m{step % len(pipeline.base_ms)}"
+    after = recorded(pipeline).what_if({name: {"count": count}}, service=pipeline.services).after
+    pipeline.configs[name].instance_group[0].count = count
+    assert batches_by_step(after) == batches_by_step(recorded(pipeline))
+
+
+def two_steps(**options: Any) -> tnb.Recording:
+    steps = """platform: "ensemble" max_batch_size: 4
+        input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+        ensemble_scheduling {
+            step { model_name: "pre" input_map { key: "I" value: "X" } output_map { key: "O" value: "t" } }
+            step { model_name: "net" input_map { key: "I" value: "t" } output_map { key: "O" value: "Y" } }
+        }"""
+    models = {"both": steps, "pre": "max_batch_size: 4", "net": "max_batch_size: 4 dynamic_batching { }"}
+    return tnb.simulate(models, tnb.constant(150, 1), {"pre": tnb.fixed(2), "net": tnb.fixed(20)}, **options)
+
+
+def test_instance_helps_at_the_bottleneck_only() -> None:
+    rec = two_steps()
+    before = p99_ms(rec, {})
+    assert p99_ms(rec, {"net": {"count": 2}}) < 0.9 * before
+    assert p99_ms(rec, {"pre": {"count": 2}}) == pytest.approx(before, rel=0.02)
+
+
+def p99_ms(rec: tnb.Recording, edits: dict[str, Any]) -> float:
+    return next(after for name, _, after in rec.what_if(edits).table() if name == "latency p99 (ms)")
+
+
+def test_verdict_and_table_name_the_steps() -> None:
+    comparison = two_steps().what_if({"net": {"max_queue_delay_microseconds": 0, "count": 2}, "pre": {"count": 3}})
+    assert comparison.verdict().startswith("With 'net' max_queue_delay_microseconds: 0, count: 2, 'pre' count: 3: ")
+    assert "net: queue mean (ms)" in repr(comparison)
+    assert "<table" in comparison._repr_html_()
+
+
+def test_clients_of_a_step_stay_its_clients() -> None:
+    pipeline = random_pipeline(random.Random(3))
+    workload = {ENSEMBLE: pipeline.arrivals, "m0": [tnb.Arrival(ms=ms) for ms in range(0, 100, 10)]}
+    rec = tnb.simulate(pipeline.configs, workload, pipeline.services)
+    assert batches_by_step(rec.what_if({}).before) == batches_by_step(rec)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda rec: rec.what_if({"other": {"count": 2}}),
+         "what_if expected edits of pre, net, both, got edits of 'other'"),
+        (lambda rec: rec.what_if({"net": 2}),
+         "what_if expected a dict of fields for model 'net', such as {'count': 2}, got 2"),
+        (lambda rec: rec.what_if({"net": {"counts": 2}}), "model 'net': the configuration has no field 'counts'"),
+        (lambda rec: rec.what_if({"net": {}}, count=2),
+         "what_if expected edits by model or edits of one model, got ['net'] and ['count']"),
+        (lambda rec: rec.what_if({"net": {}}, service=tnb.fixed(1)),
+         "what_if expected service times by model with edits by model, got one time"),
+        (lambda rec: rec.for_model("net").what_if({}), "what_if expected a recording of one pipeline, got none"),
+    ],
+)  # fmt: skip
+def test_mistake_is_named(call: Any, text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refusal:
+        call(two_steps())
+    assert str(refusal.value).startswith(text)

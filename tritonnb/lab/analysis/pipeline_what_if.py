@@ -1,0 +1,265 @@
+"""`Recording.what_if` of pipelines: an ensemble and the models of its steps, simulated with edits of some of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import RequestCancelled, StepSent
+from tritonnb.core.html_table import html_report
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.recorded_executions import executions_of
+from tritonnb.lab.analysis.reproduction import is_near
+from tritonnb.lab.simulation.models import needed_models, step_names
+from tritonnb.lab.simulation.run import run_models
+from tritonnb.lab.simulation.service import Service
+from tritonnb.model_config.editable_config import with_overrides
+from tritonnb.recording.arrivals import Arrival, arrival_of
+from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import BLS_REQUEST
+from tritonnb.telemetry.quantiles import quantile
+
+#: Figures of the pipeline, and of each step, with their formats.
+_FIGURES = {
+    "requests": "{:.0f}",
+    "failed": "{:.0f}",
+    "rate": "{:.1f}",
+    "latency_p50_ms": "{:.2f}",
+    "latency_p99_ms": "{:.2f}",
+}
+_STEP_FIGURES = {"mean_batch_size": "{:.2f}", "queue_mean_ms": "{:.2f}"}
+_REMARK = (
+    "Before and after are simulated with the same arrivals and execution times; what models cost each other on one "
+    "machine stays as recorded."
+)
+
+
+class PipelineRerun:
+    """The requests of clients in a recording of several models, to simulate them under other configurations.
+
+    Parameters
+    ----------
+    rec : Recording
+    services : dict of str to Service, optional
+        Execution times of models; by default the recorded times.
+
+    Attributes
+    ----------
+    model : str
+        The ensemble that clients call.
+    configs : dict of str to ModelConfig
+        Of the models that its requests run, and of models that clients call themselves.
+    services : dict of str to Service
+    arrivals : dict of str to list of Arrival
+        By the name of the model that clients called, in µs after the first arrival.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is not exactly one pipeline, a model calls others, or a configuration is missing.
+    """
+
+    def __init__(self, rec: Recording, services: Mapping[str, Service] | None = None) -> None:
+        sent = [event for event in rec.events if isinstance(event, StepSent)]
+        callers = sorted({event.model for event in sent if event.rule == BLS_REQUEST})
+        if callers:
+            raise InvalidArgumentError(
+                f"what_if expected ensembles, got a pipeline in which model '{callers[0]}' calls others: its own time "
+                "between the calls cannot be simulated yet; use rec.for_model() for one model"
+            )
+        if len(rec.pipelines) != 1:
+            names = ", ".join(map(repr, rec.pipelines)) or "none"
+            raise InvalidArgumentError(f"what_if expected a recording of one pipeline, got {names}")
+        [self.model] = rec.pipelines
+        inner = {event.step_serial for event in sent}
+        self.arrivals = _arrivals(rec, inner)
+        executed = {batch.model for batch in rec.batches}
+        self.services: dict[str, Service] = {
+            name: (services or {}).get(name) or _recorded_times(rec, name) for name in sorted(executed)
+        }
+        missing = sorted({*self.arrivals, *executed} - rec.configs.keys())
+        if missing:
+            raise InvalidArgumentError(f"what_if expected the configuration of model '{missing[0]}', got none")
+        self.configs = needed_models(rec.configs, self.arrivals, self.services)
+
+    def edited(self, edits: Mapping[str, Mapping[str, object]]) -> dict[str, pb.ModelConfig]:
+        """Return the configurations with edits of some models.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a model or a field does not exist, or a value is invalid.
+        """
+        for name in edits:
+            if name not in self.configs:
+                raise InvalidArgumentError(
+                    f"what_if expected edits of {', '.join(self.configs)}, got edits of {name!r}"
+                )
+            if not isinstance(edits[name], Mapping):
+                raise InvalidArgumentError(
+                    f"what_if expected a dict of fields for model '{name}', such as {{'count': 2}}, got {edits[name]!r}"
+                )
+        return {name: with_overrides(config, edits.get(name, {})) for name, config in self.configs.items()}
+
+    def run(self, configs: Mapping[str, pb.ModelConfig], seed: int = 0) -> Recording:
+        """Simulate configurations."""
+        return Recording(run_models(configs, self.arrivals, self.services, seed), configs, simulated=True)
+
+
+def _arrivals(rec: Recording, inner: set[int]) -> dict[str, list[Arrival]]:
+    """Return what clients sent, by model: all requests that are neither a step nor a call."""
+    cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
+    arrivals: dict[str, list[Arrival]] = defaultdict(list)
+    for serial, event in rec.arrived.items():
+        if serial not in inner:
+            arrivals[event.model].append(arrival_of(event, rec.first_arrival_ns, cancelled_ns.get(serial)))
+    return dict(arrivals)
+
+
+def _recorded_times(rec: Recording, name: str) -> LearnedTimes:
+    """Return the recorded times of one model; their moments count from the first arrival of all models."""
+    alone = rec.for_model(name)
+    later_ns = alone.first_arrival_ns - rec.first_arrival_ns
+    return LearnedTimes(tuple(replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)))
+
+
+@dataclass(frozen=True)
+class PipelineComparison:
+    """The same requests of a pipeline before and after edits of its models.
+
+    Attributes
+    ----------
+    model : str
+        The ensemble.
+    before, after : Recording
+        Simulated with the same arrivals and execution times.
+    edits : dict of str to dict
+        The fields that were set, by model.
+    recorded : Recording
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> steps = '''platform: "ensemble" max_batch_size: 4
+    ... input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+    ... ensemble_scheduling {
+    ...   step { model_name: "pre" input_map { key: "I" value: "X" } output_map { key: "O" value: "t" } }
+    ...   step { model_name: "net" input_map { key: "I" value: "t" } output_map { key: "O" value: "Y" } }
+    ... }'''
+    >>> models = {"both": steps, "pre": "max_batch_size: 4", "net": "max_batch_size: 4 dynamic_batching { }"}
+    >>> times = {"pre": tnb.fixed(2), "net": tnb.fixed(20)}
+    >>> recording = tnb.simulate(models, tnb.constant(150, 1), times)
+    >>> comparison = recording.what_if({"net": {"count": 2}})
+    >>> comparison.table()[4]
+    ('latency p99 (ms)', 42.0, 35.333333)
+    """
+
+    model: str
+    before: Recording
+    after: Recording
+    edits: Mapping[str, Mapping[str, object]]
+    recorded: Recording
+
+    @cached_property
+    def differences(self) -> dict[str, tuple[float, float]]:
+        """The figures that the simulation of what was recorded does not reproduce: as recorded, and as simulated."""
+        recorded, before = self._figures(self.recorded), self._figures(self.before)
+        return {
+            name: (recorded[name], before[name])
+            for name in recorded
+            if not is_near(name.rpartition(": ")[2], recorded[name], before[name])
+        }
+
+    def table(self) -> list[tuple[str, float, float]]:
+        """Return the figures of the pipeline, then of each step: name, before, after."""
+        before, after = self._figures(self.before), self._figures(self.after)
+        return [(_label(name), before[name], after[name]) for name in before]
+
+    def verdict(self) -> str:
+        """Summarize the comparison in one sentence."""
+        before, after = (self._texts(run) for run in (self.before, self.after))
+        changed = [f"{_label(name)} {before[name]} → {after[name]}" for name in before if before[name] != after[name]]
+        edits = ", ".join(
+            f"'{model}' {', '.join(f'{name}: {value}' for name, value in fields.items())}"
+            for model, fields in self.edits.items()
+        )
+        change = f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
+        if not self.differences:
+            return change
+        pairs = "; ".join(
+            f"{_label(name)} {recorded:.4g} recorded and {simulated:.4g} simulated"
+            for name, (recorded, simulated) in self.differences.items()
+        )
+        return f"The simulation does not reproduce the recording: {pairs}. {change}"
+
+    def __repr__(self) -> str:
+        head, rows = self._columns_and_rows()
+        width = max(len(name) for name, *_ in rows)
+        lines = [
+            f"  {name:<{width}}" + "".join(f"{value:>12}" for value in values) for name, *values in [("", *head), *rows]
+        ]
+        return "\n".join([self.verdict(), *lines, _REMARK])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._columns_and_rows()
+        return html_report(self.verdict(), ("", *head), rows, [_REMARK])
+
+    def _columns_and_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        runs = {"recorded": self.recorded, "before": self.before, "after": self.after}
+        columns = [self._texts(run) for run in runs.values()]
+        return tuple(runs), [(_label(name), *(column[name] for column in columns)) for name in columns[0]]
+
+    def _texts(self, run: Recording) -> dict[str, str]:
+        formats = {**_FIGURES, **_STEP_FIGURES}
+        return {name: formats[name.rpartition(": ")[2]].format(value) for name, value in self._figures(run).items()}
+
+    def _figures(self, run: Recording) -> dict[str, float]:
+        pipeline = run.pipelines[self.model].requests
+        latencies_ms = sorted(request.latency_ns / 1e6 for request in pipeline if not request.failed)
+        span_ns = max(one.ended_ns for one in pipeline) - min(one.received_ns for one in pipeline)
+        figures = {
+            "requests": float(len(pipeline)),
+            "failed": float(sum(bool(request.failed) for request in pipeline)),
+            "rate": len(pipeline) / span_ns * 1e9 if span_ns else 0.0,
+            "latency_p50_ms": quantile(latencies_ms, 0.5),
+            "latency_p99_ms": quantile(latencies_ms, 0.99),
+        }
+        for name in _executed_steps(self.model, run.configs):
+            batches = [batch for batch in run.batches if batch.model == name]
+            queues_ms = [request.queue_ns / 1e6 for request in run.requests if request.model == name]
+            figures[f"{name}: mean_batch_size"] = fmean(batch.size for batch in batches) if batches else 0.0
+            figures[f"{name}: queue_mean_ms"] = fmean(queues_ms) if queues_ms else 0.0
+        return figures
+
+
+def _executed_steps(ensemble: str, configs: Mapping[str, pb.ModelConfig]) -> list[str]:
+    """Return the models below an ensemble that are executed, in the order of the steps."""
+    names: dict[str, None] = {}
+    for step in step_names(configs[ensemble]):
+        inner = _executed_steps(step, configs) if configs[step].HasField("ensemble_scheduling") else [step]
+        names |= dict.fromkeys(inner)
+    return list(names)
+
+
+def _label(name: str) -> str:
+    """Return the text of a figure: ``net: mean batch size``."""
+    model, separator, figure = name.rpartition(": ")
+    unit = " (ms)" if figure.endswith("_ms") else " (requests/s)" if figure == "rate" else ""
+    return f"{model}{separator}{figure.removesuffix('_ms').replace('_', ' ')}{unit}"
+
+
+def pipeline_what_if(
+    rec: Recording,
+    edits: Mapping[str, Mapping[str, object]],
+    services: Mapping[str, Service] | None = None,
+    seed: int = 0,
+) -> PipelineComparison:
+    """Simulate the recorded requests of a pipeline with edits of its models; see `Recording.what_if`."""
+    rerun = PipelineRerun(rec, services)
+    before, after = (rerun.run(configs, seed) for configs in (rerun.configs, rerun.edited(edits)))
+    return PipelineComparison(rerun.model, before, after, dict(edits), rec)
