@@ -43,7 +43,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 import tritonnb as tnb
 from benchmarks.disturbed_soak import MODELS, GrpcConnection, HttpConnection, write_models
 from benchmarks.servers import free_port
-from tritonnb.core.errors import CancelledError, NotFoundError, TritonError, UnavailableError
+from tritonnb.core.errors import CancelledError, InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.server.model_handle import ModelHandle
 
 #: Seconds after which a call, a request, a load, a stop or a child hangs.
@@ -353,7 +353,10 @@ class Edges:
         config.max_batch_size = choice.choice([8, 16])
         config.dynamic_batching.max_queue_delay_microseconds = choice.choice([0, 200, 1000])
         config.instance_group[0].count = choice.randint(1, 4)
-        config.apply()
+        try:
+            config.apply()
+        except InvalidArgumentError:  # what another thread has applied meanwhile contradicts this draft
+            self.outcomes.add("refused drafts")
 
     def _apply_twice(self, choice: random.Random) -> None:
         other = threading.Thread(target=self._guard, args=(lambda: self._apply_alone(choice),))

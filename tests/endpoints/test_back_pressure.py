@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import socket
 import struct
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from hpack import Encoder
 
+import tritonnb as tnb
 from tests.endpoints.http1_peer import Loop
 from tests.endpoints.http2_client import HELLO, INFER, STREAM, message
 from tests.endpoints.in_memory import Connection, Endpoints, Identity
@@ -135,7 +137,7 @@ def test_reset_of_a_waiting_call_frees_it(loop: Loop, endpoints: Endpoints, monk
 def test_connections_share_the_room_for_calls(
     loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2, "_ALL_STARTED", 100)
+    monkeypatch.setattr(http2, "ALL_STARTED", 100)
     monkeypatch.setattr(http2, "_LEAST_STARTED", 2)
     connections = [endpoints.connect_grpc() for _ in range(10)]
     for number, connection in enumerate(connections, 1):
@@ -374,3 +376,18 @@ def test_turns_go_on_after_an_error(loop: Loop) -> None:
     for _ in range(3):
         loop.pass_time(0)
     assert (working.turns, len(failures)) == (1, 1)
+
+
+@pytest.mark.parametrize("transport", ["fast", "grpcio"])
+def test_both_grpc_transports_limit_the_calls_of_a_connection(transport: str) -> None:
+    options = tnb.GrpcOptions(transport=transport)
+    with (
+        tnb.Server(port=0, grpc_port=0, grpc=options) as server,
+        socket.create_connection(("127.0.0.1", server.grpc_port), 60) as client,
+    ):
+        client.sendall(http2.PREFACE + frame(SETTINGS, 0, 0, b""))
+        received = client.makefile("rb")
+        length, kind = struct.unpack(">I", b"\0" + received.read(3))[0], received.read(6)[0]
+        settings = dict(struct.iter_unpack(">HI", received.read(length)))
+    assert kind == SETTINGS
+    assert settings[framing.MAX_CONCURRENT_STREAMS] == http2.MAX_CALLS

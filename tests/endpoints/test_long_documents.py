@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -169,3 +170,24 @@ def test_event_loop_runs_while_a_long_response_is_written(
     connection.close()
     assert output["data"] == ([1.5] if model == "same" else ["word"]) * array.size
     assert calls
+
+
+def test_next_request_of_a_connection_does_not_overtake_a_long_one(server: tnb.Server) -> None:
+    order: list[float] = []
+
+    @server.model
+    def ordered(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+        order.append(float(X[0]))
+        return X[:1]
+
+    numbers = b"[1" + b",0" * (LONG - 1) + b"]"
+    requests = [_INPUT % (b"FP32", LONG, numbers), *(_INPUT % (b"FP32", 1, b"[%d]" % n) for n in (2, 3))]
+    head = b"POST /v2/models/ordered/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), 60) as client:
+        client.sendall(b"".join(head % len(body) + body for body in requests))
+        received = b""
+        while received.count(b'"OUTPUT"') < len(requests):
+            part = client.recv(1 << 16)
+            assert part, received
+            received += part
+    assert order == [1, 2, 3]

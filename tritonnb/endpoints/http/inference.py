@@ -195,6 +195,7 @@ class Inference:
                 return
             self._start(served, request)
 
+        self._exchange.holds_next = True
         self._exchange.set_close_callback(lambda: _cancel(reading))
         reading.add_done_callback(start)
 
@@ -414,6 +415,7 @@ class HttpRequestHandler:
             if not done.cancelled():
                 inference.submit([body], lambda *_: done.result())
 
+        self._exchange.holds_next = True
         self._exchange.set_close_callback(cancel)
         pending.add_done_callback(submit)
 

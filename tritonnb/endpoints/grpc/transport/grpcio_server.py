@@ -14,6 +14,7 @@ from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import INFER, RPC_NAMES, STREAM_INFER, status_text
+from tritonnb.endpoints.grpc.transport.http2 import ALL_STARTED, MAX_CALLS
 from tritonnb.engine.submission import as_triton_error
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -41,7 +42,11 @@ class GrpcioServer(grpc.GenericRpcHandler):  # type: ignore[misc]
         InvalidArgumentError
             If a file for TLS cannot be read.
         """
-        self._server = aio.server(options=self._options.channel_arguments())
+        limit = ("grpc.max_concurrent_streams", MAX_CALLS)
+        # Calls beyond this limit of all connections get RESOURCE_EXHAUSTED: grpcio cannot let them wait.
+        self._server = aio.server(
+            options=[*self._options.channel_arguments(), limit], maximum_concurrent_rpcs=ALL_STARTED
+        )
         self._server.add_generic_rpc_handlers((self,))
         credentials = self._options.credentials()
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -68,7 +68,7 @@ _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 26, 1 << 28
 _MAX_HEADER_BYTES, _MAX_CONTINUATIONS = 1 << 16, 64
 #: The limits of calls in progress on one connection, and of started calls: on all connections of an endpoint together,
 #: and on one connection if there are many.
-_MAX_CALLS, _ALL_STARTED, _LEAST_STARTED = 4096, 16_384, 64
+MAX_CALLS, ALL_STARTED, _LEAST_STARTED = 4096, 16_384, 64
 #: Frames that are handled between two looks at the clock.
 _FRAMES: Final = 8
 #: Frames that a client may send in a second: SETTINGS, since each costs time for every call in progress, and
@@ -135,7 +135,7 @@ class Http2Connection:
         self.send = self._sender.send
         self._connections.add(self)
         settings = struct.pack(
-            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MAX_CALLS, INITIAL_WINDOW, _STREAM_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
+            ">HIHIHI", MAX_CONCURRENT_STREAMS, MAX_CALLS, INITIAL_WINDOW, _STREAM_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
         )
         # The window of the connection cannot be set by SETTINGS; only WINDOW_UPDATE enlarges it (RFC 9113, 6.9.2).
         opened = struct.pack(">I", _CONNECTION_WINDOW - DEFAULT_WINDOW)
@@ -236,7 +236,7 @@ class Http2Connection:
         # Most connections have fewer calls than their least share.
         if self._sender.has_room(_LEAST_STARTED):
             return True
-        return self._sender.has_room(share(_ALL_STARTED, len(self._connections), _LEAST_STARTED, _MAX_CALLS))
+        return self._sender.has_room(share(ALL_STARTED, len(self._connections), _LEAST_STARTED, MAX_CALLS))
 
     def _handle(self, data: bytes) -> None:
         """Handle frames for a short time; the rest waits for the next turn."""
@@ -408,7 +408,7 @@ class Http2Connection:
             self._reset(stream, PROTOCOL_ERROR)
             return
         # REFUSED_STREAM promises that nothing was done, so clients may try again elsewhere (RFC 9113, 8.7).
-        if self._server.stopping or len(self.calls) >= _MAX_CALLS:
+        if self._server.stopping or len(self.calls) >= MAX_CALLS:
             self._reset(stream, REFUSED_STREAM)
             return
         call = self.calls[stream] = self._server.call(self, stream, headers)

@@ -186,6 +186,8 @@ class Http1Connection:
         pending = len(self._exchanges)
         if not pending or self._writable is not None:
             return self._writable is None
+        if self._exchanges[-1].holds_next:
+            return False
         # The sizes of responses are only known from experience: until there is one, four requests are a cautious guess.
         most = _FIRST_PIPELINED if self._largest < 0 else _MAX_PIPELINED
         if pending >= share(_ALL_PIPELINED, len(self._connections), 1, most):

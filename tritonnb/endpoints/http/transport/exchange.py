@@ -126,6 +126,9 @@ class Exchange:
         Whether the request is complete; a part of the response is sent; the response is complete.
     expects_continue : bool
         Whether the client waits for ``100 Continue`` before it sends the body.
+    holds_next : bool
+        Whether the next request on the connection waits for this response: this one is read on another thread, which
+        the next request of its sequence must not overtake.
     on_body : callable or None
         Set by a delegate that wants a large body in one piece; called with it instead of the delegate's
         ``data_received``.
@@ -143,6 +146,7 @@ class Exchange:
         self.done = False
         self.received = False
         self.expects_continue = False
+        self.holds_next = False
         self.delegate: MessageDelegate | None = None
         self.on_close: Callable[[], None] | None = None
         self.on_body: Callable[[memoryview], None] | None = None
