@@ -8,13 +8,17 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 import tritonnb as tnb
 from tritonnb.core.errors import InternalError
+from tritonnb.core.protobuf import service_pb2 as pb
+from tritonnb.endpoints.grpc import infer_request
 from tritonnb.endpoints.http import json_reader, tensor_data
 from tritonnb.endpoints.long_work import LONG
 
@@ -177,8 +181,8 @@ def test_next_request_of_a_connection_does_not_overtake_a_long_one(server: tnb.S
 
     @server.model
     def ordered(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
-        order.append(float(X[0]))
-        return X[:1]
+        order.append(float(X[0]))  # type: ignore[index]
+        return X[:1]  # type: ignore[index]
 
     numbers = b"[1" + b",0" * (LONG - 1) + b"]"
     requests = [_INPUT % (b"FP32", LONG, numbers), *(_INPUT % (b"FP32", 1, b"[%d]" % n) for n in (2, 3))]
@@ -191,3 +195,45 @@ def test_next_request_of_a_connection_does_not_overtake_a_long_one(server: tnb.S
             assert part, received
             received += part
     assert order == [1, 2, 3]
+
+
+@pytest.mark.parametrize("transport", ["fast", "grpcio"])
+def test_event_loop_runs_while_long_grpc_contents_are_read_and_their_order_stays(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[float] = []
+    calls: list[int] = []
+    encode = infer_request._encode_part
+
+    def request(first: float, count: int) -> pb.ModelInferRequest:
+        tensor = pb.ModelInferRequest.InferInputTensor(name="X", datatype="FP32", shape=[count])
+        tensor.contents.fp32_contents.extend([first] + [0.0] * (count - 1))
+        return pb.ModelInferRequest(model_name="ordered", inputs=[tensor])
+
+    options = tnb.GrpcOptions(transport=transport)
+    with (
+        tnb.Server(port=0, grpc_port=0, grpc=options) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel,
+    ):
+
+        @running.model
+        def ordered(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+            order.append(float(X[0]))  # type: ignore[index]
+            return X[:1]  # type: ignore[index]
+
+        def ask_and_encode(values: Any, *arguments: Any) -> bytes:
+            if len(values) > 1:
+                calls.append(running.call(lambda: 1))  # an error on the loop's own thread
+            return encode(values, *arguments)
+
+        monkeypatch.setattr(infer_request, "_encode_part", ask_and_encode)
+        stub = GRPCInferenceServiceStub(channel)
+        assert stub.ModelInfer(request(1, LONG)).outputs[0].shape == [1]
+        answers = [*stub.ModelStreamInfer(iter([request(2, LONG), request(3, 1), request(4, 1)]))]
+        assert [answer.error_message for answer in answers] == [""] * 3
+        wrong = request(5, LONG)
+        wrong.inputs[0].shape[0] = 7
+        with pytest.raises(grpc.RpcError, match="input byte size mismatch for input 'X'"):
+            stub.ModelInfer(wrong)
+    assert order == [1, 2, 3, 4]
+    assert len(calls) == 3 * LONG // infer_request._PART

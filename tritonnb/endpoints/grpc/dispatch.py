@@ -20,6 +20,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
+from tritonnb.endpoints.long_work import LongWork
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.engine.engine import Engine
 
@@ -33,6 +34,7 @@ class RpcDispatcher:
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
+        self._long_work = LongWork()
         self._handlers = RpcHandlers(engine)
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
@@ -86,7 +88,15 @@ class RpcDispatcher:
         except TritonError as error:
             log_failed("", error)
             raise
-        return Inference.submit(self._engine, message, on_response, streaming=False, metadata=metadata, headers=headers)
+        return Inference.submit(
+            self._engine,
+            message,
+            on_response,
+            long_work=self._long_work,
+            streaming=False,
+            metadata=metadata,
+            headers=headers,
+        )
 
     async def _infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> bytes:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
@@ -123,7 +133,14 @@ class RpcDispatcher:
         """
         self._restrictions.check(STREAM_INFER, metadata)
         headers = self._forwarded_headers(metadata)
-        submit = partial(Inference.submit, self._engine, streaming=True, metadata=metadata, headers=headers)
+        submit = partial(
+            Inference.submit,
+            self._engine,
+            long_work=self._long_work,
+            streaming=True,
+            metadata=metadata,
+            headers=headers,
+        )
         if self.turns is None:
             self.turns = Turns(asyncio.get_running_loop())
         ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"

@@ -25,6 +25,8 @@ OutputTensor: TypeAlias = pb.ModelInferRequest.InferRequestedOutputTensor
 #: Name, datatype and shape of an input.
 Description = tuple[str, DataType, tuple[int, ...]]
 
+#: Elements of typed contents that are converted in one call.
+_PART = 1 << 15
 EMPTY_FINAL = "triton_enable_empty_final_response"
 
 #: The fields of ``InferTensorContents``, and the datatype of their elements.
@@ -171,8 +173,13 @@ def _typed_contents(contents: pb.InferTensorContents, name: str, datatype: DataT
 
 
 def _encode(values: Sequence[bool | int | float | bytes], field: str, datatype: DataType) -> bytes:
+    # In parts, since a call of NumPy holds Python's lock, and thus the event loop, even on another thread.
+    return b"".join([_encode_part(values[at : at + _PART], field, datatype) for at in range(0, len(values), _PART)])
+
+
+def _encode_part(values: Sequence[bool | int | float | bytes], field: str, datatype: DataType) -> bytes:
     if datatype.variable_size:
-        return encode_bytes(np.array(list(values), dtype=object))
+        return encode_bytes(np.array(values, dtype=object))
     # INT8 and INT16 come as INT32, and Triton cuts them without a check.
     return datatype.from_values(np.array(values, _WIDE.get(field, datatype.values_dtype))).tobytes()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -12,11 +14,13 @@ from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import PlainRequest
+from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.endpoints.protocols import InferenceEngine, InferenceModel
 from tritonnb.endpoints.request_rules import check_forwarded, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.engine.submission import Submission
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,8 @@ class Inference:
         On a stream, responses are sent in the order of the requests.
     wants_empty_final : bool
         The client wants an empty final response.
+    reading : asyncio.Future or None
+        Done when a long request has been read on another thread, and submitted or refused.
     """
 
     request: InferRequest
@@ -46,6 +52,7 @@ class Inference:
         self.submission = Submission(self._responded)
         self.ordered = True
         self.wants_empty_final = False
+        self.reading: asyncio.Future[None] | None = None
         self._on_response = on_response
         self._response_format = ResponseFormat()
         self._trace: Trace | None = None
@@ -57,6 +64,7 @@ class Inference:
         message: pb.ModelInferRequest | PlainRequest,
         on_response: OnResponse,
         *,
+        long_work: LongWork,
         streaming: bool,
         metadata: Mapping[str, str],
         headers: dict[str, str] | None = None,
@@ -70,6 +78,8 @@ class Inference:
         on_response : callable
             ``on_response(inference, response)`` is called on the loop, once for each response; a refused request has
             one, with the error.
+        long_work : LongWork
+            Of the endpoint.
         streaming : bool
             Whether any number of responses is allowed.
         metadata : mapping of str to str
@@ -83,11 +93,32 @@ class Inference:
             version = message.model_version
             served = engine.table.get(message.model_name, version_number(version) if version else -1)
             self._served = served
-            self._read(engine.shared_memory, streaming, headers)
+            read = functools.partial(self._read, engine.shared_memory, streaming, headers)
+            if _takes_long(served.spec, message):
+                self.reading = asyncio.ensure_future(long_work.run(read))
+                self.reading.add_done_callback(functools.partial(self._start, engine, metadata))
+                return self
+            read()
         except Exception as error:
             # A refusal is a response like any other, so the stream can put it in its place in the order.
             self.submission.refuse(error, served)
             return self
+        self._start(engine, metadata)
+        return self
+
+    def _start(
+        self, engine: InferenceEngine, metadata: Mapping[str, str], reading: asyncio.Future[None] | None = None
+    ) -> None:
+        """Submit the request, unless it was refused while it was read."""
+        served = self._served
+        if reading is not None:
+            if reading.cancelled():
+                return
+            error = reading.exception()
+            if error is not None:
+                assert isinstance(error, Exception)
+                self.submission.refuse(error, served)
+                return
         # Triton orders responses of other models in its front end as well; decoupled models may overtake each other.
         self.ordered = not served.decoupled
         if engine.tracer.active:
@@ -98,7 +129,6 @@ class Inference:
                 self._trace.stamp("GRPC_WAITREAD_START", now)
                 self._trace.stamp("GRPC_WAITREAD_END", now)
         self.submission.submit(served, self.request, self._trace)
-        return self
 
     def _read(self, shared_memory: SharedMemory, streaming: bool, headers: Mapping[str, str] | None) -> None:
         served, message = self._served, self.message
@@ -155,6 +185,8 @@ class Inference:
     def cancel(self) -> None:
         """Cancel the request: the client has ended the call."""
         logger.debug("Cancellation notification received for ModelInfer of '%s'", self.message.model_name)
+        if self.reading is not None:
+            self.reading.cancel()
         self.submission.cancel()
 
     def _responded(self, response: InferResponse) -> None:
@@ -166,3 +198,14 @@ class Inference:
                 self._trace.finish()
                 self._trace = None
         self._on_response(self, response)
+
+
+def _takes_long(spec: ModelSpec, message: pb.ModelInferRequest | PlainRequest) -> bool:
+    """Return whether it takes long to read a message: typed contents and strings are read element by element."""
+    if isinstance(message, PlainRequest):
+        return message.size > LONG and _has_strings(spec)
+    return message.ByteSize() > LONG and (not message.raw_input_contents or _has_strings(spec))
+
+
+def _has_strings(spec: ModelSpec) -> bool:
+    return any(tensor.datatype.variable_size for tensor in spec.inputs.values())

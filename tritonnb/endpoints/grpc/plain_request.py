@@ -72,6 +72,11 @@ class PlainRequest:
         self.outputs: list[str] = []
         self.contents: list[tuple[int, int]] = []
 
+    @property
+    def size(self) -> int:
+        """Bytes of the message."""
+        return len(self._message)
+
     def to_infer_request(self, spec: ModelSpec, version: int) -> tuple[InferRequest, ResponseFormat]:
         """Make the request; as `tritonnb.endpoints.grpc.infer_request.read_request`."""
         request = InferRequest(spec.name, {}, model_version=version, id=self.id)

@@ -99,7 +99,7 @@ class InferStream:
         try:
             end = 0.0
             async for request in self._requests:
-                self._begin(request)
+                await self._begin(request)
                 if self._is_over:
                     return
                 if self._pending >= _MAX_PENDING:
@@ -138,7 +138,7 @@ class InferStream:
         for inference in list(self._unanswered):
             inference.cancel()
 
-    def _begin(self, request: pb.ModelInferRequest) -> None:
+    async def _begin(self, request: pb.ModelInferRequest) -> None:
         number = next(self._numbers)
         self._in_order[number] = None  # the response may arrive before `inference.ordered` is known
 
@@ -146,6 +146,13 @@ class InferStream:
             self._on_response(number, inference, response)
 
         inference = self._submit(request, on_response)
+        if inference.reading is not None:
+            # The next request may belong to the same sequence, and must not overtake this one.
+            try:
+                await asyncio.wait([inference.reading])
+            except asyncio.CancelledError:
+                inference.cancel()
+                raise
         # A refusal arrives during `_submit`: adding the request now would leave it unanswered forever.
         if not inference.submission.done:
             self._unanswered.add(inference)
