@@ -93,12 +93,12 @@ class Inference:
             version = message.model_version
             served = engine.table.get(message.model_name, version_number(version) if version else -1)
             self._served = served
-            read = functools.partial(self._read, engine.shared_memory, streaming, headers)
             if _takes_long(served.spec, message):
+                read = functools.partial(self._read_and_check, engine.shared_memory, streaming, headers)
                 self.reading = asyncio.ensure_future(long_work.run(read))
                 self.reading.add_done_callback(functools.partial(self._start, engine, metadata))
                 return self
-            read()
+            self._read(engine.shared_memory, streaming, headers)
         except Exception as error:
             # A refusal is a response like any other, so the stream can put it in its place in the order.
             self.submission.refuse(error, served)
@@ -142,6 +142,11 @@ class Inference:
         self.request, self._response_format = read
         if headers:
             self.request.parameters.update(check_forwarded(headers))
+
+    def _read_and_check(self, shared_memory: SharedMemory, streaming: bool, headers: Mapping[str, str] | None) -> None:
+        self._read(shared_memory, streaming, headers)
+        # Here, and not when the request is submitted, since the check decodes strings.
+        self._served.check(self.request)
 
     def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
         """Serialize the ``ModelInferResponse`` of a response, in parts; no part is a copy of a large tensor.
