@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,6 +22,7 @@ from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc import infer_request
 from tritonnb.endpoints.http import json_reader, tensor_data
 from tritonnb.endpoints.long_work import LONG
+from tritonnb.model_config.load import check_override
 
 #: Documents that are valid, and characters that make them invalid, or valid for RapidJSON alone.
 _TEXTS = st.text(st.sampled_from('a,:"[]{}\\é'), max_size=6)
@@ -237,3 +239,22 @@ def test_event_loop_runs_while_long_grpc_contents_are_read_and_their_order_stays
             stub.ModelInfer(wrong)
     assert order == [1, 2, 3, 4]
     assert len(calls) == 3 * LONG // infer_request._PART
+
+
+def test_event_loop_runs_while_the_configuration_of_a_load_request_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    with tnb.Server(tmp_path, port=0, model_control_mode="explicit") as running:
+
+        def ask_and_check(name: str, override: str) -> None:
+            calls.append(running.call(lambda: 1))  # an error on the loop's own thread
+            check_override(name, override)
+
+        monkeypatch.setattr("tritonnb.engine.engine.check_override", ask_and_check)
+        config = json.dumps({"backend": "../evil"})
+        status, answer = post(
+            running, "/v2/repository/models/m/load", json.dumps({"parameters": {"config": config}}).encode()
+        )
+    assert (status, json.loads(answer)["error"]) == (400, "model 'm': backend expected a name, got the path '../evil'")
+    assert calls

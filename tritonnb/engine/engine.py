@@ -339,7 +339,8 @@ class Engine:
             )
         # A configuration can name files, such as labels: a client could read any file of the machine.
         if override is not None and not trusted:
-            check_override(name, override)
+            # On a thread, since a client may send a long configuration.
+            await self._repository.loader.run(check_override, name, override)
         await self._repository.load(name, override, files, force=force)
         self.load_errors.pop(name, None)
 
