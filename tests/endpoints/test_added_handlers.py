@@ -126,6 +126,12 @@ class Socket(WebSocketHandler):
     pass
 
 
+@web.stream_request_body
+class Upload(web.RequestHandler):
+    def data_received(self, chunk: bytes) -> None:
+        """Called before an asynchronous `prepare` is done, if it were accepted."""
+
+
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
@@ -135,6 +141,7 @@ class Socket(WebSocketHandler):
         (("chat", Named), "begins with '/'"),
         (("/chat", len), "expected a class derived from tornado.web.RequestHandler, got <built-in function len>"),
         (("/chat", Socket), "expected a handler of HTTP, got a WebSocketHandler"),
+        (("/chat", Upload), "expected a handler of whole bodies, got stream_request_body"),
     ],
 )
 def test_handler_that_could_not_answer_is_refused(server: Server, handler: tuple[Any, ...], text: str) -> None:

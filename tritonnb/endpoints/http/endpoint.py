@@ -129,6 +129,11 @@ class HttpEndpoint(Endpoint):
             )
         if issubclass(handler, WebSocketHandler):
             raise UnsupportedError(f"add_handlers: '{path}': expected a handler of HTTP, got a WebSocketHandler")
+        # The transport waits neither for an asynchronous `prepare` nor for `data_received`.
+        if getattr(handler, "_stream_request_body", False):
+            raise UnsupportedError(
+                f"add_handlers: '{path}': expected a handler of whole bodies, got stream_request_body"
+            )
         taken = find_route(path, ROUTES if self.has_openai else V2_ROUTES)
         if not path.startswith("/") or taken is not None or path.startswith("/v2/"):
             raise InvalidArgumentError(
