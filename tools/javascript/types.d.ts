@@ -106,6 +106,7 @@ interface Packed {
   // a history
   spans?: Span[];
   levels?: CounterGroups<CounterColumns[]>;
+  kept?: number;
 }
 
 // --- batch view: what is known (static/batch_view/encoding.js decodes it); times are in ms ---------------------
@@ -136,6 +137,7 @@ interface Batch extends Execution {
   why: string;
   members: (Member | null)[];
   slots: number[] | null;
+  lost?: boolean; // its end was not received
   differs?: boolean;
 }
 interface Refusal {

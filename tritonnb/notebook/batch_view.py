@@ -119,6 +119,10 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         """Return the displayed recording, or None if there is none."""
         return self._recording
 
+    def recording_of(self, batch: int) -> Recording | None:
+        """Return a recording that has the events around a batch."""
+        return self._recording
+
     def svg(self) -> str:
         """Return a static figure of the display, for print and for notebooks without a kernel."""
         recording = self.recording()
@@ -152,7 +156,8 @@ def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
     """Split the latency of a request that the user selected, without blocking the main thread."""
     if "blame" in content:
         batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
-        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, partial(setattr, view, "blame")))
+        show = partial(setattr, view, "blame")
+        view._blaming.submit(lambda: answer_request(view.recording_of(batch), batch, label, show))
 
 
 def compare(comparison: Comparison) -> ComparisonView:
@@ -176,7 +181,11 @@ def compare(comparison: Comparison) -> ComparisonView:
     for shown, numbers in zip(views, comparison.changed_batches(), strict=True):
         batches = shown.history["batches"]
         differs = [number in numbers for number in batches.get("n", ())]
-        shown.history = {**shown.history, "now": until, "batches": {**batches, "differs": differs}}
+        spans = [list(span) for span in shown.history["spans"]]
+        if spans and spans[-1][1] == shown.history["now"]:
+            spans[-1][1] = until  # the shorter run is known until then: nothing happened any more
+        batches = {**batches, "differs": differs}
+        shown.history = {**shown.history, "now": until, "spans": spans, "batches": batches}
     widgets.jslink((views[0], "moment"), (views[1], "moment"))
     difference = comparison.difference()
     table = widgets.HTML(comparison._repr_html_())

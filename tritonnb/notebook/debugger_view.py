@@ -26,7 +26,7 @@ from tritonnb.notebook.widget_files import STATIC
 
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
-_SHARE_OF_FUTURE = 0.15
+_MARGIN = 0.02
 
 
 class DebuggerPanel(anywidget.AnyWidget):
@@ -80,7 +80,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self.panel = DebuggerPanel()
-        self.picture = BatchView(self._history())
+        self.picture = BatchView(self._history(), moment=self._moment())
         super().__init__([self.panel, self.picture])
         self._outputs = 0
         self._show_state("")
@@ -147,8 +147,8 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             "message": message,
             "error": is_error,
         }
-        self.picture.history = self._history()
         self.picture.moment = self._moment()
+        self.picture.history = self._history()
         self.keep_last_state(at_once=True)
 
     def _history(self) -> Json:
@@ -159,15 +159,18 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         events = debugger.events[: debugger.position][-_MOST_EVENTS:]
         session = ViewSession(debugger.model, debugger.config, debugger.begin_ns, keep=_MOST_EVENTS, limited=False)
         session.meta["simulated"] = debugger.simulated
+        if not debugger.position:
+            session.meta["note"] = "Nothing has happened yet."
         session.tracker.fold(map(pack, events))
         session.flush(now_ns)
         return {**session.history(), "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
-        """Return the time span of the picture: the latest events, and some room for the next."""
+        """Return the time span of the picture, which stays while the events in it are stepped through."""
         debugger = self._debugger
+        first = max(0, debugger.position - 1) // _SHOWN_EVENTS * _SHOWN_EVENTS
+        shown = debugger.events[first : first + _SHOWN_EVENTS]
+        from_ms, to_ms = ((event.time_ns - debugger.begin_ns) / 1e6 for event in (shown[0], shown[-1]))
         now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - debugger.begin_ns) / 1e6
-        first = debugger.events[max(0, debugger.position - _SHOWN_EVENTS)]
-        from_ms = (first.time_ns - debugger.begin_ns) / 1e6
-        span_ms = max((now_ms - from_ms) / (1 - _SHARE_OF_FUTURE), 1 / TICKS * 100, 10.0)
-        return {"from": from_ms, "span": span_ms, "cursor": now_ms}
+        span_ms = max((to_ms - from_ms) * (1 + 2 * _MARGIN), 1 / TICKS * 100)
+        return {"from": from_ms - _MARGIN * span_ms, "span": span_ms, "cursor": now_ms}

@@ -14,17 +14,17 @@ from itertools import dropwhile, filterfalse
 from typing import Any, TypeVar
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChanged
+from tritonnb.core.events import BatchExecuted, BatchSent, InstanceStateChanged, ModelStateChanged, RequestArrived
 from tritonnb.core.forks import call_in_children, fork_safe
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.core.packed_events import Packed, members_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.load import load
 from tritonnb.notebook.activity import ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker, Delta
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
-from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
+from tritonnb.notebook.view_encoding import DEPTH, MODEL, NUMBER, SERIAL, TIME
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import forget_view, open_view
 from tritonnb.notebook.worker import ViewThread
@@ -41,6 +41,8 @@ _ABSENT_S = 5.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 #: Events that the last state is drawn from.
 _RECENT = 2000
+#: Events before and after those of a request that explain it: what the instances ran when it arrived.
+_CONTEXT = 500
 #: Requests that are sent if the user wants to see some, and their rate.
 _FEW, _FEW_RATE = 20, 40.0
 #: The share of time that may be spent on static figures for notebooks without a kernel.
@@ -113,6 +115,8 @@ class LiveBatchView(BatchView):
         self._flushed: object = None
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self._was_displayed = False
+        self._held: dict[str, EventHistory] = {}  # the events of what each paused output shows
+        self._last_events: EventHistory | None = None
         self.ended = threading.Event()
         super().__init__(self._session.history(), live=True)
         self._thread = ViewThread(f"tritonnb view {model.name}", self._update, self._end_at_exit)
@@ -131,6 +135,20 @@ class LiveBatchView(BatchView):
         """Return the newest events as a recording."""
         events = filterfalse(_is_of_life_cycle, self._on_loop(self._session.tracker.recent))  # often long after others
         return Recording(map(unpack, events), {self._name: self._session.config})
+
+    def recording_of(self, batch: int) -> Recording | None:
+        """Return the events around a batch, as a recording; None if they are not kept any more.
+
+        Parameters
+        ----------
+        batch : int
+            The number of a batch.
+        """
+        for history in (*self._held.copy().values(), self._last_events or self._on_loop(self._copy_events)):
+            events = _around(history, self._name, batch)
+            if events:
+                return Recording(map(unpack, events), {self._name: self._session.config})
+        return None
 
     def send_a_few(self) -> None:
         """Send a few requests with random data, for a view that shows none yet."""
@@ -254,6 +272,9 @@ class LiveBatchView(BatchView):
         is_quiet = tracker.quiet
         return state, is_quiet, None if is_quiet and not due else tracker.take_changes(time.monotonic_ns())
 
+    def _copy_events(self) -> EventHistory:
+        return self._server.engine.stream.recent.copy()
+
     # --- on the view's thread -----------------------------------------------------------------
 
     @property
@@ -274,9 +295,23 @@ class LiveBatchView(BatchView):
         """Follow whether an output shows the view in sight; None if it was removed."""
         if self._is_absent and in_sight is not None:
             self._save_history()  # deliveries were not sent
+        if in_sight is None:
+            self._held.pop(output, None)
         outputs = {name: seen for name, seen in self._in_sight.items() if name != output}
         self._in_sight = outputs if in_sight is None else {**outputs, output: in_sight}
         self._was_displayed = True
+
+    def _hold(self, output: str, is_paused: bool) -> None:
+        """Keep the events of what a paused output shows, and tell it from when on there are any."""
+        self._held.pop(output, None)
+        if is_paused:
+            history = self._held[output] = self._last_events or self._on_loop(self._copy_events)
+            self.send({"held": {"view": output, "from": self._kept_from(history)}})
+
+    def _kept_from(self, history: EventHistory) -> int:
+        """Return the time in ticks from which on a history has all events."""
+        first = next(iter(history), None)
+        return 0 if first is None or history.complete else self._session.encoder.ticks(first[TIME])
 
     def _update(self) -> None:
         try:
@@ -345,6 +380,8 @@ class LiveBatchView(BatchView):
     def _save_history(self, slots: Json | None = None) -> None:
         with self._encoding:
             history = self._session.history()
+        if self._last_events is not None:
+            history["kept"] = self._kept_from(self._last_events)
         self.history = history if slots is None else {**history, "slot_state": slots}
 
     def _finish(self) -> None:
@@ -353,6 +390,7 @@ class LiveBatchView(BatchView):
             self._server.call(self._read_state)
         if not self._exits:
             self.send(self._delivery())
+            self._last_events = self._on_loop(self._copy_events)
             self._save_history()
             if not self._stop.is_set():
                 self.notice = f"Ended at {time.strftime('%H:%M:%S')}: the server was stopped, or the model unloaded."
@@ -383,6 +421,31 @@ def _since_known_depth(events: list[Packed], depth: int) -> tuple[list[Packed], 
     return [], depth
 
 
+def _around(history: EventHistory, model: str, number: int) -> list[Packed]:
+    """Return the events of a model around a batch: from before its oldest request until after its end.
+
+    Parameters
+    ----------
+    history : EventHistory
+    model : str
+    number : int
+        Of the batch.
+    """
+    events = [packed for packed in history if packed[MODEL] == model]
+    sent = executed = None
+    for at, packed in enumerate(events):
+        if packed[0] == BatchSent.__name__ and packed[NUMBER] == number:
+            sent = at
+        elif packed[0] == BatchExecuted.__name__ and packed[NUMBER] == number:
+            executed = at
+            break
+    if sent is None or executed is None:
+        return []
+    members = set(members_of(events[sent]))
+    arrived = (at for at in range(sent) if events[at][0] == RequestArrived.__name__ and events[at][SERIAL] in members)
+    return events[max(0, next(arrived, sent) - _CONTEXT) : executed + _CONTEXT]
+
+
 def _let_others_run() -> None:
     """Give the interpreter lock to a thread that waits for it, without its waiting for the switch interval.
 
@@ -394,5 +457,7 @@ def _let_others_run() -> None:
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
     if "try" in content:
         view.send_a_few()
+    if "hold" in content:
+        view._hold(str(content["view"]), bool(content["hold"]))
     if "in_sight" in content:
         view._report_sight(str(content["view"]), content["in_sight"])

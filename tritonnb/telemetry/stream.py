@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgpack
@@ -73,11 +74,13 @@ class EventHistory:
         return encoded
 
     def __iter__(self) -> Iterator[Packed]:
-        events: list[Packed] = []
+        surplus = max(0, len(self._encoded) * CHUNK + len(self._new) - self._size)
+        return islice(self._all(), surplus, None)
+
+    def _all(self) -> Iterator[Packed]:
         for encoded in self._encoded:
-            events += msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES)
-        events += self._new
-        return iter(events[-self._size :])
+            yield from msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES)
+        yield from self._new
 
 
 class EventStream:

@@ -4,6 +4,7 @@ import { formatDuration } from "./words.js";
 
 const MOST_BUTTONS = 24;
 const CHOICE_HINT = "Select a batch to split the latency of one of its requests into causes.";
+const LOST_HINT = "The events of this batch are not kept any more.";
 const ZOOM_HINT = "Zoom in to single batches (+), and select one to split the latency of its requests into causes.";
 
 // The meaning of each cause in the palette; the other causes have the colours of a series.
@@ -48,12 +49,12 @@ class BlamePanel {
   // selected.
   /**
    * @param {Theme} theme @param {Batch | undefined} batch @param {Columns | null} columns
-   * @param {SlowRequest[]} slowest
+   * @param {SlowRequest[]} slowest @param {boolean} isExplained
    */
-  select(theme, batch, columns, slowest) {
+  select(theme, batch, columns, slowest, isExplained) {
     this.theme = theme;
-    const number = batch && batch.end !== null ? batch.n : null;
-    const hint = columns ? ZOOM_HINT : CHOICE_HINT;
+    const number = batch && isExplained ? batch.n : null;
+    const hint = batch?.end != null && !isExplained ? LOST_HINT : columns ? ZOOM_HINT : CHOICE_HINT;
     const labels = number === null ? [] : batch.members.filter(Boolean).map(({ label }) => label);
     const offered = [number, hint, ...labels, ...slowest.map(({ label }) => label)].join(" ");
     if (offered === this.offered) return;

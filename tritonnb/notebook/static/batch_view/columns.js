@@ -215,9 +215,10 @@ function busyShare(timeline, from, to) {
   const first = counters.indexAt(Math.max(0, from), level);
   const last = counters.indexAt(Math.max(0, to), level) - 1;
   if (last < first) return null;
-  const busyOf = (name) => counters.lanes.get(name)?.total(level, first, last)?.busy ?? 0;
-  const busy = instances.reduce((sum, name) => sum + busyOf(name), 0);
-  return busy / 1e6 / ((last - first + 1) * counters.widthOf(level)) / instances.length;
+  const width = counters.widthOf(level);
+  const [begin, end] = [first * width, (last + 1) * width];
+  const busyOf = (name) => busyTime(timeline, name, counters.lanes.get(name)?.total(level, first, last), begin, end);
+  return instances.reduce((sum, name) => sum + busyOf(name), 0) / (end - begin) / instances.length;
 }
 
 export { busyShare, columnLevel, describeInterval };

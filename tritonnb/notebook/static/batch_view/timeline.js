@@ -38,6 +38,7 @@ class Timeline {
     /** @type {RecentNumbers | null} */ this.recent = null; // the numbers of the last seconds
     /** @type {TimelineEvent[] | null} */ this.knownEvents = null;
     /** @type {SlowRequest[] | null} */ this.knownSlowest = null;
+    this.kept = 0; // the time from which on the kernel keeps the events: it can explain requests that arrived later
     this.gutter = 0; // px: the width of the names of lanes, when it was drawn last
   }
 
@@ -70,6 +71,7 @@ class Timeline {
       const batch = this.batches.get(execution.n);
       if (batch) this.batches.set(batch.n, { ...batch, ...execution });
     }
+    if (delivery.now >= this.now) this.endLostBatches(delivery.running);
     for (const refusal of delivery.refused) this.refused.set(`${refusal.queued} ${refusal.label}`, refusal);
     const last = this.depths.length ? this.depths[this.depths.length - 1][0] : -Infinity;
     this.depths.push(...delivery.depths.filter(([time]) => time > last));
@@ -92,6 +94,17 @@ class Timeline {
     this.instances = this.allInstances(delivery.instances);
   }
 
+  // A batch that is not among the running ones has ended, in a delivery that was not received. It is known to have run
+  // until then.
+  /** @param {Running[]} running */
+  endLostBatches(running) {
+    const isSame = (one, other) => one.instance === other.instance && Math.abs(one.sent - other.sent) < ROUNDING;
+    for (const batch of this.batches.values()) {
+      if (batch.end !== null || running.some((other) => isSame(batch, other))) continue;
+      this.batches.set(batch.n, { ...batch, end: Math.max(batch.start ?? batch.sent, this.now), lost: true });
+    }
+  }
+
   /** @param {Packed} packed @param {Delivery} delivery */
   mergeHistory(packed, delivery) {
     const isOlder = packed.number < this.number || (packed.number === this.number && !this.gaps.length);
@@ -100,6 +113,7 @@ class Timeline {
     this.counters.load(packed.levels, delivery.now);
     this.number = packed.number;
     this.gaps = [];
+    this.keepFrom(delivery.kept ?? 0);
     for (const span of delivery.spans) this.addSpan(...span);
   }
 
@@ -243,14 +257,27 @@ class Timeline {
     return this.knownEvents;
   }
 
-  // The answered requests with the longest latencies: { latency, batch, label }. Of a generation, only steps are known.
+  // The answered requests with the longest latencies that the kernel can explain: { latency, batch, label }. Of a
+  // generation, only steps are known.
   get slowest() {
     if (this.meta.iterative) return [];
     const latencies = ({ n, end, members }) =>
       members.filter(Boolean).map(({ queued, label }) => ({ latency: end - queued, batch: n, label }));
-    this.knownSlowest ??= [...this.batches.values()].filter(({ end }) => end !== null).flatMap(latencies)
+    this.knownSlowest ??= [...this.batches.values()].filter((batch) => this.isExplained(batch)).flatMap(latencies)
       .sort((one, other) => other.latency - one.latency).slice(0, SLOWEST);
     return this.knownSlowest;
+  }
+
+  /** @param {Batch} batch */
+  isExplained({ oldest, end, lost }) {
+    return end !== null && !lost && oldest >= this.kept;
+  }
+
+  // The kernel keeps the events from a time on.
+  /** @param {number} ticks */
+  keepFrom(ticks) {
+    this.kept = ticks / this.meta.encoding.ticks;
+    this.knownSlowest = null;
   }
 
   // The sequences in slots, each with the requests executed and the idle time left in ms, and the backlog.

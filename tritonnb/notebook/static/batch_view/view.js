@@ -20,6 +20,8 @@ import { Timeline } from "./timeline.js";
 import { TimeWindow } from "./window.js";
 
 const TEXT_INTERVAL = 200; // ms
+const OPENED = 70; // batches that a recorded view shows when it is opened
+const LONGEST_WAIT = 30; // executions: of a longer one, the end is shown
 
 class View {
   /** @param {WidgetModel<BatchViewState>} model @param {HTMLElement} root */
@@ -58,7 +60,8 @@ class View {
     this.blamePanel = new BlamePanel(model, this.part("blame"), (number) => this.showBatch(number));
     this.listen();
     this.receive(model.get("history"));
-    if (!this.window.follow) this.showAll();
+    if (!this.window.follow) this.showSlowest();
+    this.showMoment(model.get("moment"));
     this.showGhost(model.get("ghost"));
   }
 
@@ -122,6 +125,7 @@ class View {
 
   // Keep the last batches in sight, not the silence after them.
   liveEnded() {
+    this.timeline.keepFrom(this.model.get("history").kept ?? 0);
     if (this.window.follow) {
       this.window.hold(this.received, this.drawnWidth, performance.now());
       this.timeline = this.received;
@@ -239,12 +243,24 @@ class View {
       if (this.model.get("live")) this.timeline = this.received.snapshot();
     }
     window.follow = false;
+    if (!this.model.get("live")) return;
+    this.timeline.keepFrom(Infinity); // until the kernel says from when on it keeps the events
+    this.model.send({ view: this.name, hold: true });
+  }
+
+  // The kernel keeps the events of what a paused view shows.
+  /** @param {{ view: string, from: number }} held */
+  showHeld({ view, from }) {
+    if (view !== this.name || this.window.follow) return;
+    this.timeline.keepFrom(from);
+    this.draw();
   }
 
   resume() {
     const { window } = this;
     Object.assign(this, { cursor: null, selected: null, range: null, timeline: this.received });
     window.follow = this.model.get("live");
+    if (window.follow) this.model.send({ view: this.name, hold: false });
     window.pinned = false;
     window.release();
     if (!window.follow) this.showAll();
@@ -252,6 +268,21 @@ class View {
 
   showAll() {
     this.window.show(this.timeline.begin, this.timeline.end, 0.01);
+  }
+
+  // A picture of single batches, around the slowest request; the rest is in the overview.
+  showSlowest() {
+    const { batches, slowest: [slowest] } = this.timeline;
+    if (batches.size <= OPENED || !slowest) {
+      this.showAll();
+      return;
+    }
+    const known = [...batches.values()].sort((one, other) => one.sent - other.sent);
+    const middle = known.findIndex(({ n }) => n === slowest.batch);
+    const first = Math.min(Math.max(0, middle - (OPENED >> 1)), known.length - OPENED);
+    const shown = known.slice(first, first + OPENED);
+    const end = Math.max(...shown.map((batch) => batch.end ?? this.timeline.now));
+    this.window.show(shown[0].sent, end, 0.01);
   }
 
   /** @param {number} factor @param {number} around */
@@ -287,10 +318,13 @@ class View {
 
   /** @param {number} number */
   showBatch(number) {
-    if (number === this.selected) return;
     this.stopFollowing();
-    this.selected = number;
-    this.moveCursor(this.timeline.batches.get(number).sent);
+    const { oldest, sent, end } = this.timeline.batches.get(number);
+    if (number !== this.selected || this.frame.columns || sent < this.window.from || end > this.window.to) {
+      const from = Math.max(oldest, sent - LONGEST_WAIT * Math.max(end - sent, 0.001));
+      this.window.show(from, end, 0.3);
+    }
+    Object.assign(this, { selected: number, cursor: sent, range: null });
     this.draw();
     this.shareMoment();
   }
@@ -386,7 +420,9 @@ class View {
   updateDetails() {
     const batch = this.timeline.batches.get(this.selected);
     showDetails(this.part("details"), batch, this);
-    this.blamePanel.select(this.theme, batch, this.frame.columns, this.window.follow ? [] : this.timeline.slowest);
+    const slowest = this.window.follow ? [] : this.timeline.slowest;
+    const isExplained = batch !== undefined && this.timeline.isExplained(batch);
+    this.blamePanel.select(this.theme, batch, this.frame.columns, slowest, isExplained);
   }
 
   updateTip() {
@@ -411,7 +447,7 @@ function render({ model, el }) {
     model.set("live", false);
   });
   const listeners = {
-    "msg:custom": (delivery) => view.receive(delivery),
+    "msg:custom": (message) => (message.held ? view.showHeld(message.held) : view.receive(message)),
     "change:history": () => view.receive(model.get("history")),
     "change:blame": () => view.blamePanel.show(model.get("blame")),
     "change:notice": () => view.frames.request(),
