@@ -23,10 +23,14 @@ def recorded(pipeline: RandomPipeline) -> tnb.Recording:
 @given(pipelines)
 def test_simulation_without_an_edit_is_the_recording(pipeline: RandomPipeline) -> None:
     rec = recorded(pipeline)
-    comparison = rec.what_if({})
+    comparison = rec.what_if({}, service=pipeline.services)
     assert batches_by_step(comparison.before) == batches_by_step(rec)
     assert comparison.differences == {}
     assert comparison.verdict() == "Without an edit: nothing changes."
+
+
+def test_recorded_times_reproduce_the_recording() -> None:
+    assert two_steps().what_if({}).differences == {}
 
 
 @given(pipelines, st.integers(0, 10), st.integers(1, 3))
@@ -72,7 +76,7 @@ def test_clients_of_a_step_stay_its_clients() -> None:
     pipeline = random_pipeline(random.Random(3))
     workload = {ENSEMBLE: pipeline.arrivals, "m0": [tnb.Arrival(ms=ms) for ms in range(0, 100, 10)]}
     rec = tnb.simulate(pipeline.configs, workload, pipeline.services)
-    assert batches_by_step(rec.what_if({}).before) == batches_by_step(rec)
+    assert batches_by_step(rec.what_if({}, service=pipeline.services).before) == batches_by_step(rec)
 
 
 @pytest.mark.parametrize(

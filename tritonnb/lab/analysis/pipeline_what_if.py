@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from statistics import fmean
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestCancelled, StepSent
+from tritonnb.core.events import EnsembleExecuted, RequestArrived, RequestCancelled, StepSent
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.learned_times import LearnedTimes
@@ -19,7 +20,7 @@ from tritonnb.lab.simulation.models import needed_models, step_names
 from tritonnb.lab.simulation.run import run_models
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.editable_config import with_overrides
-from tritonnb.recording.arrivals import Arrival, arrival_of
+from tritonnb.recording.arrivals import arrival_of
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import BLS_REQUEST
 from tritonnb.telemetry.quantiles import quantile
@@ -76,11 +77,19 @@ class PipelineRerun:
             names = ", ".join(map(repr, rec.pipelines)) or "none"
             raise InvalidArgumentError(f"what_if expected a recording of one pipeline, got {names}")
         [self.model] = rec.pipelines
-        inner = {event.step_serial for event in sent}
-        self.arrivals = _arrivals(rec, inner)
+        cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
+        arrivals = _arrivals(rec, sent)
+        begin_ns = min(entries[0][0] for entries in arrivals.values())
+        self.arrivals = {
+            model: [
+                arrival_of(replace(event, time_ns=time_ns), begin_ns, cancelled_ns.get(event.serial))
+                for time_ns, event in entries
+            ]
+            for model, entries in arrivals.items()
+        }
         executed = {batch.model for batch in rec.batches}
         self.services: dict[str, Service] = {
-            name: (services or {}).get(name) or _recorded_times(rec, name) for name in sorted(executed)
+            name: (services or {}).get(name) or _recorded_times(rec, name, begin_ns) for name in sorted(executed)
         }
         missing = sorted({*self.arrivals, *executed} - rec.configs.keys())
         if missing:
@@ -111,20 +120,34 @@ class PipelineRerun:
         return Recording(run_models(configs, self.arrivals, self.services, seed), configs, simulated=True)
 
 
-def _arrivals(rec: Recording, inner: set[int]) -> dict[str, list[Arrival]]:
-    """Return what clients sent, by model: all requests that are neither a step nor a call."""
-    cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
-    arrivals: dict[str, list[Arrival]] = defaultdict(list)
+def _arrivals(rec: Recording, sent: Sequence[StepSent]) -> dict[str, list[tuple[int, RequestArrived]]]:
+    """Return what clients sent, by model: when, and as which event; requests that are neither a step nor a call."""
+    inner = {event.step_serial for event in sent}
+    step_of = {event.serial: event.step_serial for event in reversed(sent)}  # the first step
+    arrivals: dict[str, list[tuple[int, RequestArrived]]] = defaultdict(list)
     for serial, event in rec.arrived.items():
         if serial not in inner:
-            arrivals[event.model].append(arrival_of(event, rec.first_arrival_ns, cancelled_ns.get(serial)))
-    return dict(arrivals)
+            arrivals[event.model].append((event.time_ns, event))
+    # An ensemble has no event for an arrival; its steps inherit everything but the time and the number of rows.
+    for ended in rec.events:
+        if isinstance(ended, EnsembleExecuted) and ended.serial not in inner and ended.serial in step_of:
+            first = _inherited(rec, step_of, ended.serial)
+            if first is not None:
+                arrivals[ended.model].append((ended.received_ns, replace(first, size=ended.size)))
+    return {model: sorted(entries, key=itemgetter(0)) for model, entries in arrivals.items()}
 
 
-def _recorded_times(rec: Recording, name: str) -> LearnedTimes:
-    """Return the recorded times of one model; their moments count from the first arrival of all models."""
+def _inherited(rec: Recording, step_of: Mapping[int, int], serial: int) -> RequestArrived | None:
+    """Return the arrival of the first request that was executed for a request; None if it is not recorded."""
+    while serial in step_of:
+        serial = step_of[serial]
+    return rec.arrived.get(serial)
+
+
+def _recorded_times(rec: Recording, name: str, begin_ns: int) -> LearnedTimes:
+    """Return the recorded times of one model; their moments count from the first arrival of a client."""
     alone = rec.for_model(name)
-    later_ns = alone.first_arrival_ns - rec.first_arrival_ns
+    later_ns = alone.first_arrival_ns - begin_ns
     return LearnedTimes(tuple(replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)))
 
 

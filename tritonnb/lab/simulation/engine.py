@@ -226,6 +226,8 @@ class Target:
         self.answered = answered
         self.recorded: list[Event] = []
         self._max_rows: int = config.max_batch_size
+        # A server reports the requests of an ensemble when they end, and the requests of its steps as they arrive.
+        self._reports_arrivals = not config.HasField("ensemble_scheduling")
 
     def create(self, time_ns: int, arrival: Arrival, serial: int, parent: object = None) -> SimulatedRequest:
         """Make a request that arrives at a time.
@@ -245,7 +247,7 @@ class Target:
             request.parent = parent
             if not self._max_rows:  # the tensors of a model that does not batch have no dimension of rows
                 request.batch_size = 1
-        if self.columns is None:
+        if self._reports_arrivals and self.columns is None:
             # As clients send it: the scheduler may give a request a correlation ID.
             key = request.batch_key
             numbers = (request.batch_size, request.priority, request.timeout_us)
@@ -266,7 +268,7 @@ class Target:
 
     def record_cancel(self, request: SimulatedRequest, time_ns: int) -> None:
         """Add the event of a cancellation."""
-        if self.columns is None:
+        if self._reports_arrivals and self.columns is None:
             self.recorded.append(RequestCancelled(time_ns, self.name, 1, request.serial))
 
     def cancelled(self, request: SimulatedRequest) -> None:
