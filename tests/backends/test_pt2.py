@@ -27,10 +27,11 @@ from tests.backends.framework_checks import (
 from tests.backends.models import Loaded, config_of, request, rows
 from tests.backends.serving import Arrays, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
-from tritonnb.backends.pt2 import least_rows
+from tritonnb.backends.pt2 import _run_accepted, least_rows
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_zoo import digits
 
 pytestmark = [pytest.mark.build, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -396,3 +397,17 @@ def test_output_of_variable_size_is_not_configured_with_a_size(tmp_path: Path) -
         specific = tensors.replace("-1 ] }", f"{size} ] }}").replace(f"{size} ] }}", "-1 ] }", 1)
         with pytest.raises(InvalidArgumentError, match="'OUTPUT__0': the model expects 2 dimensions"):
             Loaded(config_of("pytorch", specific, AOTI, max_batch_size=0), tmp_path)
+
+
+def test_program_whose_checks_contradict_each_other_is_refused() -> None:
+    calls = iter(range(1000))
+
+    def run(arrays: list[Any]) -> list[Any]:
+        expected = 5 + next(calls) % 2
+        raise RuntimeError(
+            f"input_handles[0]: unmatched dim value at 1, expected: {expected}, but got: {arrays[0].shape[1]}"
+        )
+
+    spec = ModelSpec.from_config(config_of("pytorch", 'input { name: "X" data_type: TYPE_FP32 dims: [ 2, -1 ] }'))
+    with pytest.raises(InvalidArgumentError, match="got sizes that contradict one another: input_handles"):
+        _run_accepted(spec, run, {"X": ([2, -1], tnb.FP32)}, {"X": 0})

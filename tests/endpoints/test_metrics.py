@@ -164,6 +164,20 @@ def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[.
         assert values[f"{family}_sum{labels}"] == pytest.approx(total, abs=1)
 
 
+def test_model_with_a_response_cache_has_its_counters_on_a_server_without_one(tmp_path: Path) -> None:
+    shutil.copytree(MODELS / "addsub", tmp_path / "addsub")
+    with (tmp_path / "addsub" / "config.pbtxt").open("a") as config:
+        config.write("response_cache { enable: true }")
+    with Server(tmp_path, port=0, metrics_port=0) as server:
+        add(server)
+        values = samples(server)
+    # As a Triton 2.51 answers: no counters of the cache as a whole.
+    labels = "[('model', 'addsub'), ('version', '1')]"
+    assert {name: value for name, value in values.items() if name.startswith("nv_cache")} == {
+        f"nv_cache_{name}_per_model{labels}": 0 for name in ("num_hits", "hit_duration", "num_misses", "miss_duration")
+    }
+
+
 def test_cache_summaries_exist_for_models_with_a_cache(tmp_path: Path) -> None:
     for name, extra in (("cached", "response_cache { enable: true }"), ("plain", "")):
         shutil.copytree(MODELS / "addsub", tmp_path / name)

@@ -47,6 +47,8 @@ Run = Callable[[list[Array]], list[Array | None]]
 
 _INPUT_ERROR = re.compile(r"input_handles\[(\d+)\]: (.*)", re.DOTALL)
 _DIM_ERROR = re.compile(r"at (\d+), expected(?: it)?(?: to be [<>]=)?:? (\d+), but got: (\d+)")
+#: Attempts to find the size of a variable dim.
+_ROUNDS = 4
 #: The check of the first dimension in the C++ code of a program.
 _ROWS_CHECK = re.compile(rb'dim value is too small at 0, "\s*<< "expected it to be >= (\d+)')
 #: The least size of a variable dim in the first attempt: PyTorch treats a dimension of size 1 as a constant.
@@ -388,9 +390,9 @@ def _run_accepted(
     configured = {dim for tensor in spec.outputs.values() for dim in tensor.backend_dims}
     size = next(size for size in itertools.count(_FIRST_SIZE) if size not in configured)
     sizes = {name: [size if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
-    # Each round fixes one variable dimension to the size that the program names. A program whose checks contradict each
-    # other would never end, but the compiler should not write such a program.
-    while True:
+    # Each round sets one variable dimension to the size that the program names. It may name several sizes for one, such
+    # as a minimum and then the size of another; a program whose checks contradict each other would go on for ever.
+    for _ in range(_ROUNDS * (1 + sum(shape.count(-1) for shape, _ in shapes.values()))):
         arrays = [np.zeros(sizes[name], datatype.numpy) for name, (_, datatype) in shapes.items()]
         try:
             return arrays, run(arrays)
@@ -411,6 +413,10 @@ def _run_accepted(
                     f"program: {mismatch[2].strip()}{advice}"
                 ) from error
             sizes[name][index] = int(dim[2])
+    raise InvalidArgumentError(
+        f"model '{spec.name}': expected a program that runs with zeros of some shapes, got sizes that contradict one "
+        f"another: {reason}"
+    )
 
 
 def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array | None) -> None:

@@ -78,8 +78,9 @@ def _cache_families(cache: ResponseCache) -> Iterator[Metric]:
 
 
 def _cached_model_families(models: _Models) -> Iterator[Metric]:
-    """Yield the families of the models that use the cache."""
-    cached = [(labels, served.statistics) for served, labels in models if served.uses_cache]
+    """Yield the families of the models with a response cache."""
+    # By their configuration: Triton has these counters even if the server has no cache.
+    cached = [(labels, served.statistics) for served, labels in models if served.config.response_cache.enable]
     hits = [(labels, statistics.cache_hit) for labels, statistics in cached]
     misses = [(labels, statistics.cache_miss) for labels, statistics in cached]
     miss_text = "Total cache miss (insert+lookup) duration per model, in microseconds"
