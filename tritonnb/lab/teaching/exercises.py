@@ -18,12 +18,13 @@ from tritonnb.lab.teaching.worksheet import LETTERS, Worksheet
 from tritonnb.model_config.read import read_config
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import OVERSHOOTS_PREFERRED
 
 _ATTEMPTS = 10_000
 
 
 @with_short_traceback
-def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> Worksheet:
+def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, level: int = 1) -> Worksheet:
     """Generate an exercise from a seed.
 
     Parameters
@@ -34,6 +35,10 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
         The same seed generates the same exercise.
     requests : int, optional
         Number of requests, 3 to 26.
+    level : int, optional
+        Which rules of the dynamic batcher the solution needs. 1: a preferred size is reached, the next request does not
+        fit, the delay is over. 2: also what happens beyond the largest preferred size, and to a batch whose delay
+        expires while the instance is busy. The sequence batchers have one level.
 
     Returns
     -------
@@ -42,7 +47,8 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
     Raises
     ------
     InvalidArgumentError
-        If the batcher does not exist, the seed is not an integer, or the number of requests is out of range.
+        If the batcher does not exist, the seed is not an integer, or the number of requests or the level is out of
+        range.
 
     Examples
     --------
@@ -54,14 +60,22 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
         raise InvalidArgumentError(f"batcher expected one of {', '.join(_GENERATORS)}, got {batcher!r}")
     if not 3 <= requests <= len(LETTERS):
         raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests}")
+    if level not in (1, 2):
+        raise InvalidArgumentError(f"level expected 1 or 2, got {level!r}")
     require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
-    sheet = _GENERATORS[batcher](rng, requests)
+    plain = None
     for _ in range(_ATTEMPTS):
-        if _is_unambiguous(sheet) and _is_instructive(sheet):
-            break
         sheet = _GENERATORS[batcher](rng, requests)
-    return sheet
+        if _is_unambiguous(sheet) and (level == 2 or batcher != "dynamic" or _has_basic_rules(sheet)):
+            if _is_instructive(sheet):
+                return sheet
+            plain = plain or sheet
+    if plain is None:
+        raise InvalidArgumentError(
+            f"no exercise of level {level} with {requests} requests was found: use fewer requests"
+        )
+    return plain  # three requests form no more than two sizes
 
 
 def _dynamic(rng: random.Random, requests: int) -> Worksheet:
@@ -132,6 +146,23 @@ def _is_instructive(sheet: Worksheet) -> bool:
     rules = {batch.reason.rule for batch in sheet.recording.batches}
     has_single_rule = read_config(sheet.config).HasField("sequence_batching")
     return len(sizes) > 1 and len(sheet.recording.batches) >= 3 and (has_single_rule or len(rules) > 1)
+
+
+def _has_basic_rules(sheet: Worksheet) -> bool:
+    """Return whether the solution of a dynamic batcher's exercise needs neither rule of level 2."""
+    following = 0
+    for batch in sheet.recording.batches:
+        following += len(batch.requests)
+        preferred, limit = batch.reason.facts["preferred"], batch.reason.facts["max_batch_size"]
+        if batch.reason.rule == OVERSHOOTS_PREFERRED or batch.size > max(preferred):
+            return False
+        if batch.size in preferred or following == len(sheet.arrivals):
+            continue
+        # The next request was there and fits: the delay expired while the instance was busy.
+        has_room = batch.size + sheet.arrivals[following].rows <= limit
+        if has_room and sheet.arrived_ns[following] <= batch.sent_ns:
+            return False
+    return True
 
 
 @with_short_traceback
