@@ -83,6 +83,17 @@ def test_rate_at_99_percent_of_the_capacity_is_not_recommended(
     assert "of capacity" in repr(result)
 
 
+@pytest.mark.parametrize("quantity", ["p50", "p90", "p95", "p99", "p99.9", "mean", "max"])
+def test_constrained_quantity_is_shown_and_satisfies_the_constraint(server: Server, quantity: str) -> None:
+    result = tnb.sweep(server["held"], count=[1, 2], constraint=f"{quantity} < 60 ms", rate=100, **FLAT).wait()
+    best = result.best
+    assert best.quantity(quantity) <= 60
+    if quantity != "p50":  # as always in the table
+        assert f"{quantity} {best.quantity(quantity):.2f} ms" in result.verdict()
+    assert f"{quantity} ms" in repr(result).splitlines()[1]
+    assert "p99 ms" in repr(result).splitlines()[1]
+
+
 def test_best_configuration_improves_on_the_running_one(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
     assert result.best is result.trials[0]

@@ -272,21 +272,29 @@ class SweepResult:
         first = self._first
         count = len(self.trials)
         if not first.meets:
-            none = f"None of {count} configurations satisfies {self._bound()}; the best: {trial_text(first)}."
+            none = f"None of {count} configurations satisfies {self._bound()}; the best: {self._text(first)}."
             none += self._predicted()
-            return f"{none} Keep the running configuration: {trial_text(self.running)}." if self.running.meets else none
+            return f"{none} Keep the running configuration: {self._text(self.running)}." if self.running.meets else none
         is_limited = first.rate > 0.9 * self.max_rate
         limit = f" This server is limited to about {self.max_rate:.0f} requests/s." if is_limited else ""
         if self._is_better(first):
-            text = f"Best of {count} configurations: {trial_text(first)}. Running: {trial_text(self.running)}."
+            text = f"Best of {count} configurations: {self._text(first)}. Running: {self._text(self.running)}."
         elif first.extrapolated:
-            text = f"Keep the running configuration: {trial_text(self.running)}. "
+            text = f"Keep the running configuration: {self._text(self.running)}. "
             text += "All other configurations formed batches of sizes that were not measured."
         else:
-            text = f"Keep the running configuration: {trial_text(self.running)}."
+            text = f"Keep the running configuration: {self._text(self.running)}."
             if self._others:
-                text += f" The best of {len(self._others)} others {self._compared(first)}: {trial_text(first)}."
+                text += f" The best of {len(self._others)} others {self._compared(first)}: {self._text(first)}."
         return f"{text}{limit}{self._unmeasured()}{self._predicted()}{self._undecided()}"
+
+    @property
+    def _constrained(self) -> list[str]:
+        """The quantities of the constraint that a table of trials does not have."""
+        return [name for name in self.constraint.quantities if name not in _SHOWN] if self.constraint else []
+
+    def _text(self, tried: Trial) -> str:
+        return trial_text(tried, self._constrained)
 
     def _compared(self, other: Trial) -> str:
         """State how a configuration that is not better compares: the intervals of both figures overlap, or not."""
@@ -347,8 +355,14 @@ class SweepResult:
         return "the completion of all requests" if self.constraint is None else self.constraint.text
 
     def _cells(self) -> list[list[str]]:
-        rows = [trial.row() for trial in [*self.trials, self.running]]
-        names = [*self.trials[0].edits, *(name for name in rows[-1])]
+        rows = [
+            trial.row() | {f"{name}_ms": trial.quantity(name) for name in self._constrained}
+            for trial in [*self.trials, self.running]
+        ]
+        constrained = [f"{name}_ms" for name in self._constrained]
+        names = [*self.trials[0].edits, *(name for name in rows[-1] if name not in constrained)]
+        place = names.index("p99_ms") + 1
+        names[place:place] = constrained
         for name in ("extrapolated", "predicted"):
             if not any(getattr(trial, name) for trial in self.trials):
                 names.remove(name)
@@ -371,11 +385,16 @@ class SweepResult:
         return html_report(self.verdict(), head, rows, [self.remark])
 
 
-def trial_text(trial: Trial) -> str:
-    """Return the edits, rate and p99 of a trial as text."""
+#: The quantities of latencies that each table of trials has.
+_SHOWN = ("p50", "p99")
+
+
+def trial_text(trial: Trial, constrained: Sequence[str] = ()) -> str:
+    """Return the edits, rate, constrained quantities and p99 of a trial as text."""
     edits = f"{trial.edits_text()}: " if trial.edits else ""
     share = "" if math.isnan(trial.capacity_share) else f" ({trial.capacity_share:.0%} of the capacity)"
-    return f"{edits}{trial.rate:.0f} requests/s{share}, p99 {trial.percentile(99):.2f} ms"
+    latencies = ", ".join(f"{name} {trial.quantity(name):.2f} ms" for name in (*constrained, "p99"))
+    return f"{edits}{trial.rate:.0f} requests/s{share}, {latencies}"
 
 
 def _show(value: object) -> str:

@@ -122,7 +122,17 @@ class Trial:
         ----------
         percent : float
         """
-        return measure(self.latencies_ms, f"p{percent}") if len(self.latencies_ms) else math.nan
+        return self.quantity(f"p{percent}")
+
+    def quantity(self, name: str) -> float:
+        """Return a quantity of the latency in ms, as in a `Constraint`; NaN if no request ran.
+
+        Parameters
+        ----------
+        name : str
+            ``p90``, ``p99.9``, ``mean``, ``max``, …
+        """
+        return measure(self.latencies_ms, name) if len(self.latencies_ms) else math.nan
 
     def row(self) -> dict[str, object]:
         """Return the trial as a table row; ``rate`` in requests per second, latencies in ms."""
