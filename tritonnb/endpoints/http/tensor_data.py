@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -84,17 +84,17 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
-    # 1e39 as FP32 becomes infinity without a complaint, as on Triton, and integers wrap around.
-    with np.errstate(over="ignore"):
-        arrays = [_converted(part, datatype, form.dtype) for part in _parts(elements)]
+    arrays = [_converted(part, datatype, form.dtype) for part in _parts(elements)]
     _discard(elements)
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _converted(elements: list[Any], datatype: DataType, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    # 1e39 as FP32 becomes infinity without a complaint, as on Triton, and integers wrap around.
     if datatype is FP32:
         return np.frombuffer(array("f", elements), datatype.numpy)  # C's conversion, which does not complain
-    return datatype.from_values(np.array(elements, dtype))
+    with np.errstate(over="ignore"):
+        return datatype.from_values(np.array(elements, dtype))
 
 
 def read_strings(data: list[Any]) -> bytes:
@@ -216,15 +216,15 @@ def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
         raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
 
 
-def _parts(values: list[Any]) -> Iterator[list[Any]]:
+def _parts(values: list[Any]) -> Iterable[list[Any]]:
     if len(values) <= _PART:
-        yield values
-        return
-    for start in range(0, len(values), _PART):
-        yield values[start : start + _PART]
+        return (values,)
+    return (values[start : start + _PART] for start in range(0, len(values), _PART))
 
 
 def _types(values: list[Any]) -> set[type]:
+    if len(values) <= _PART:
+        return set(map(type, values))
     types: set[type] = set()
     for part in _parts(values):
         types.update(map(type, part))
