@@ -15,6 +15,7 @@ import pytest
 import tritonnb as tnb
 from tests.recording.test_pipelines import Events
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.pipeline_what_if import PipelineComparison
 from tritonnb.lab.analysis.theory import theory
 from tritonnb.notebook.html_reprs import remote_card, served_model_card, server_title
 from tritonnb.scheduling.reasons import BLS_REQUEST
@@ -88,6 +89,9 @@ RESULTS: dict[str, Callable[[tnb.Recording], Any]] = {
     "recording/pipelines.py": lambda rec: pipelined().pipelines[NAME],
     "lab/analysis/blame.py": lambda rec: rec.blame(),
     "lab/analysis/tail_blame.py": lambda rec: rec.blame(percentile=90),
+    "lab/analysis/pipeline_what_if.py": lambda rec: PipelineComparison(
+        NAME, pipelined(), pipelined(), {NAME: {NAME: NAME}}, pipelined()
+    ),
     "lab/analysis/pipeline_blame.py": lambda rec: pipelined().blame(percentile=50),
     "lab/analysis/comparison.py": compared,
     "lab/analysis/theory.py": theory,

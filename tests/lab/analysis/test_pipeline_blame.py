@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf import text_format
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tests.engine.ensembles import TENSORS, ensemble_source
@@ -19,7 +20,7 @@ from tests.recording.test_pipelines import Events, trees
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.pipeline_blame import CAUSES, PipelineBlame
-from tritonnb.recording.pipelines import PipelineRequest
+from tritonnb.recording.pipelines import CALL, PipelineRequest
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import BLS_REQUEST
 
@@ -122,6 +123,60 @@ def test_causes_of_served_pipelines_sum_to_the_latency(seed: int, tmp_path: Path
     assert len(requests) == 12
     for request in requests:
         assert_sums(rec, request)
-    assert "sums of all" in repr(rec.blame(percentile=50))
+    tail = rec.blame(percentile=50)
+    assert "sums of all" in repr(tail)
+    assert isinstance(tail, PipelineBlame)
+    calls = any(step.kind == CALL for request in requests for step in request.walk())
+    assert len(tail.remedies) == (0 if calls else len({batch.model for batch in rec.batches}))
     rec.to_html(tmp_path / "page.html")
     assert 'aria-label="pipeline e"' in (tmp_path / "page.html").read_text("utf-8")
+
+
+STEPS = """platform: "ensemble" max_batch_size: 8
+input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+ensemble_scheduling { %s }"""
+MODELS = ("pre", "net", "post")
+
+
+@st.composite
+def simulated_pipelines(draw: st.DrawFn) -> Recording:
+    """Return a simulated recording of a chain with random batching, times and arrivals, and of other clients."""
+    names = MODELS[: draw(st.integers(1, 3))]
+    tensors = ["X", *[f"t{number}" for number in range(1, len(names))], "Y"]
+    step = 'step { model_name: "%s" input_map { key: "I" value: "%s" } output_map { key: "O" value: "%s" } }'
+    steps = [step % (name, *tensors[number : number + 2]) for number, name in enumerate(names)]
+    batching = st.sampled_from(["", "dynamic_batching { }", "dynamic_batching { max_queue_delay_microseconds: 900 }"])
+    count = st.sampled_from(["", "instance_group { count: 2 kind: KIND_CPU }"])
+    models = {name: f"max_batch_size: 8 {draw(batching)} {draw(count)}" for name in names}
+    services = {name: tnb.linear(draw(st.integers(0, 3)), draw(st.integers(1, 4))) for name in names}
+    gaps = draw(st.lists(st.integers(0, 3000), min_size=1, max_size=20))
+    arrivals = [tnb.Arrival(us=us, rows=draw(st.integers(1, 4))) for us in itertools.accumulate(gaps)]
+    clients = {"all": arrivals, names[-1]: [tnb.Arrival(us=us + 1) for us in gaps[:3]]}
+    return tnb.simulate({"all": STEPS % " ".join(steps)} | models, clients, services, model="all")
+
+
+@given(simulated_pipelines())
+@settings(max_examples=40, deadline=None)
+def test_causes_of_simulated_pipelines_sum_to_the_latency(rec: Recording) -> None:
+    assert len({batch.number for batch in rec.batches}) == len(rec.batches)
+    for request in rec.pipelines["all"].requests:
+        assert_sums(rec, request)
+
+
+def two_steps() -> Recording:
+    step = 'step { model_name: "%s" input_map { key: "I" value: "%s" } output_map { key: "O" value: "%s" } }'
+    steps = STEPS % (step % ("pre", "X", "t") + step % ("net", "t", "Y"))
+    models = {"all": steps, "pre": "max_batch_size: 8", "net": "max_batch_size: 8 dynamic_batching { }"}
+    arrivals = [tnb.Arrival(ms=4 * number) for number in range(60)]
+    return tnb.simulate(models, arrivals, {"pre": tnb.fixed(6), "net": tnb.fixed(10)})
+
+
+def test_remedies_name_the_step_that_needs_an_instance() -> None:
+    rec = two_steps()
+    blame = rec.blame(percentile=90)
+    assert isinstance(blame, PipelineBlame)
+    assert blame.remedies == (
+        "2 instead of 1 instance of 'pre': p90 128.2 → 26.0 ms (simulated)",
+        "2 instead of 1 instance of 'net': no effect (simulated)",
+    )
+    assert "of 'net': no effect" in repr(blame)

@@ -8,8 +8,9 @@ for its calls is split in the same way: what it waits for are the steps below it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -17,6 +18,8 @@ from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.conditions import Condition
 from tritonnb.lab.analysis.latency_split import Interval
+from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun
+from tritonnb.lab.simulation.run import instance_count
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.pipelines import CALL, Path, Pipeline, PipelineRequest, Segment, step_paths
 from tritonnb.recording.recording import Recording
@@ -36,6 +39,12 @@ CAUSES = {**_CAUSES, **split.CAUSES}
 QUANTITIES = ("latency", "steps", "time")
 #: Causes of a step with a smaller share of the latency are shown together.
 _SMALL_SHARE = 0.01
+#: A smaller change of the p99, as a share of it, is no effect.
+_NO_EFFECT = 0.05
+#: Of fewer requests, the p90 stands for the tail.
+_ENOUGH = 1000
+#: Recordings with more requests are not simulated for remedies.
+_MOST_SIMULATED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,19 @@ class PipelineBlame:
         count = pluralize(len(self.requests), "request")
         return f"{count} of '{model}' ({self.selection}), {low:.1f} to {high:.1f} ms; sums of all"
 
+    @cached_property
+    def remedies(self) -> tuple[str, ...]:
+        """What one more instance of each step does to the p99 (or p90) of the ensemble, by simulation, the best first.
+
+        Empty for a model that calls others, a sample of a trace, and more than 20,000 requests.
+        """
+        if len(self.recording.requests) > _MOST_SIMULATED:
+            return ()
+        try:
+            return tuple(_one_more_instance(self.recording))
+        except InvalidArgumentError:  # the recording is not of one ensemble alone
+            return ()
+
     def _shown_rows(self) -> Iterator[tuple[str, str, float, float, str]]:
         """Yield the rows, those of small causes of a step together."""
         for _, rows in groupby(self.rows(), key=lambda row: row[0]):
@@ -176,7 +198,7 @@ class PipelineBlame:
         for name, cause, ms, share, meaning in self._shown_rows():
             label = f"  {cause}" if cause else name
             lines.append(f"  {label:<26}{ms:>11.3f} ms {share:>4.0%}  {meaning}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {remedy}" for remedy in self.remedies)])
 
     def _repr_html_(self) -> str:
         rows = [
@@ -184,7 +206,7 @@ class PipelineBlame:
             for name, cause, ms, share, meaning in self._shown_rows()
         ]
         titles = ("step", "cause", "ms", "share", "meaning")
-        return html_report(f"{self.title}, along the critical path", titles, rows)
+        return html_report(f"{self.title}, along the critical path", titles, rows, self.remedies)
 
 
 def blame_pipeline(
@@ -219,6 +241,28 @@ def blame_pipeline(
     splitter = PipelineSplitter(rec)
     waits = frozenset(path for root in chosen for one, path in step_paths(root).values() if one.kind == CALL and path)
     return PipelineBlame(tuple(chosen), tuple(map(splitter.split, chosen)), selection, waits, rec)
+
+
+def _one_more_instance(rec: Recording) -> Iterator[str]:
+    """Yield what one more instance of each model of an ensemble does to its tail, by simulation, the best first."""
+    rec.require_every_request("blame")
+    rerun = PipelineRerun(rec)
+
+    percent = 99 if len(rerun.arrivals[rerun.model]) >= _ENOUGH else 90  # of few requests, the p99 is one outlier
+
+    def tail_ms(edits: Mapping[str, Mapping[str, object]]) -> float:
+        requests = rerun.run(rerun.edited(edits), 0).pipelines[rerun.model].requests
+        return quantile(sorted(request.latency_ns / 1e6 for request in requests), percent / 100)
+
+    before = tail_ms({})
+    counts = {model: instance_count(rec.configs[model]) for model in rerun.services}
+    found = sorted((tail_ms({model: {"count": count + 1}}), model) for model, count in counts.items())
+    for after, model in found:
+        change = (
+            "no effect" if abs(after - before) < _NO_EFFECT * before else f"p{percent} {before:.1f} → {after:.1f} ms"
+        )
+        instances = pluralize(counts[model], "instance")
+        yield f"{counts[model] + 1} instead of {instances} of '{model}': {change} (simulated)"
 
 
 def pipeline_requests(
