@@ -108,9 +108,8 @@ def describe(figures: dict[str, Any]) -> str:
         (
             "those whose equal runs differ by less",
             *(
-                f"{share(equal, name, TARGETS[name][0]):.0%} of {len(equal)}"
+                f"{share(equal, name, TARGETS[name][0]):.0%} of {len(equal)}" if equal else "none"
                 for name, equal in repeatable.items()
-                if equal
             ),
             "",
             "",
