@@ -336,7 +336,7 @@ class SweepResult:
 
     def _predicted(self) -> str:
         measured = [trial.edits_text() for trial in self.trials if not trial.predicted]
-        others = len(self.trials) - len(measured)
+        others = sum(trial.predicted for trial in self._others)
         return f" Measured: {'; '.join(measured)}. The other {others} were predicted." if others else ""
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -356,7 +356,9 @@ class SweepResult:
 
     def _cells(self) -> list[list[str]]:
         rows = [
-            trial.row() | {f"{name}_ms": trial.quantity(name) for name in self._constrained}
+            trial.row()
+            | {f"{name}_ms": trial.quantity(name) for name in self._constrained}
+            | {"predicted": trial.predicted and trial.config != self.running.config}
             for trial in [*self.trials, self.running]
         ]
         constrained = [f"{name}_ms" for name in self._constrained]
