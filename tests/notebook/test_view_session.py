@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from tritonclient.grpc import model_config_pb2 as pb
 import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted
 from tritonnb.core.packed_events import pack
+from tritonnb.notebook import view_session
 from tritonnb.notebook.batch_tracker import BURST, MOST_BATCHES, MOST_MEMBERS
 from tritonnb.notebook.view_encoding import NUMBER, TICKS
-from tritonnb.notebook.view_session import ViewSession, describe_config
+from tritonnb.notebook.view_session import ViewSession, describe_config, recorded_history
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.recording.recording import Recording
 
@@ -381,3 +382,22 @@ def test_view_of_an_ensemble_names_the_step_models() -> None:
     session.tracker.fold([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
     assert session.flush(10)["counts"]["requests"] == 1
     assert session.meta["note"].endswith("Watch the models of its steps: detect, crop.")
+
+
+@pytest.mark.parametrize("config", [DYNAMIC, DIRECT])
+@pytest.mark.parametrize("time_ns", [-(2**62), 0, 10**13, 2**62 - 1])
+def test_any_time_in_a_file_costs_a_bounded_number_of_intervals(
+    config: str, time_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_session, "_MOST_INTERVALS", 500)
+    monkeypatch.setattr(view_session, "_MOST_COUNTED", 1000)
+    load = tnb.sequences([2, 2], every_ms=5) if config is DIRECT else tnb.poisson(100, 0.05, seed=1)
+    rec = tnb.simulate(config, load, tnb.fixed(3))
+    whole = rec.events
+    for index, event in enumerate(whole):
+        for field in (field.name for field in fields(event) if field.name.endswith("_ns") and field.type == "int"):
+            crafted: Any = {field: time_ns}
+            events = [*whole[:index], replace(event, **crafted), *whole[index + 1 :]]
+            counted = recorded_history(Recording(events, rec.configs))["levels"]
+            lanes = [*counted["lanes"].values(), *counted["slots"].values()]
+            assert sum(len(level["at"]) for levels in lanes for level in levels) < 5000

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tritonnb.core.events import BatchExecuted
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, pack, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -53,6 +54,8 @@ _BATCHES_PER_PART = 5
 _MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
 #: Its intervals at most: a wait of hours is counted in each interval that it covers.
 _MOST_INTERVALS = 50_000
+#: Intervals at most that all its executions and their slots cover together.
+_MOST_COUNTED = 400_000
 #: Events that are replayed in parts of which no batch is left out.
 _REPLAYED = 8000
 #: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
@@ -297,7 +300,8 @@ def recorded_history(recording: Recording) -> Json:
     interval_ns = INTERVAL_NS
     while (end - begin) // interval_ns < _RECORDED_INTERVALS and interval_ns % 2 == 0:
         interval_ns //= 2
-    while (end - begin) // interval_ns > _MOST_INTERVALS:
+    counted_ns = _counted_ns(recording, begin, config.HasField("sequence_batching"))
+    while (end - begin) // interval_ns > _MOST_INTERVALS or counted_ns // interval_ns > _MOST_COUNTED:
         interval_ns *= 2
     session = ViewSession(
         model, config, begin, keep=_MAX_RECORDED, limited=False,
@@ -307,6 +311,18 @@ def recorded_history(recording: Recording) -> Json:
     session.tracker.fold(map(pack, recording.events))
     session.flush(end)
     return session.history()
+
+
+def _counted_ns(recording: Recording, begin: int, has_slots: bool) -> int:
+    """Return the time of all executions and their slots together, which is counted interval by interval.
+
+    It may exceed the time between the first and the last event: a file can contain any times.
+    """
+    return sum(
+        max(0, event.exec_end_ns - max(begin, event.exec_start_ns)) * (1 + has_slots * len(event.requests))
+        for event in recording.events
+        if isinstance(event, BatchExecuted)
+    )
 
 
 class QueueRows:
