@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToJson
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.engine.conftest import Driver, outputs
-from tests.engine.ensembles import ensemble_source
+from tests.engine.ensembles import ensemble_source, serve_ensemble
 from tests.engine.gated import Checkpoints, Gate, gated_config
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
@@ -199,6 +199,24 @@ def test_what_outlives_a_stop_ends_by_itself(step: str) -> None:
         loading.result(30)
     checkpoints.open()
     checkpoints.assert_nothing_left()
+
+
+def test_request_after_the_end_of_the_exit_timeout_is_refused() -> None:
+    """The stop gives up while it waits for the ensemble, and the loop goes on for a while."""
+    driver, gate = Driver(exit_timeout=0.1), Gate()
+    driver.serve(gate)
+    serve_ensemble(driver, "m: X -> Y")
+    blocked = driver.send(1, model="e")
+    gate.wait_begun()
+    with pytest.raises(ExitTimeoutError):
+        driver.background.run(driver.engine.stop())
+    for model in ("m", "e"):
+        with pytest.raises((NotFoundError, UnavailableError)):
+            driver.send(2, model=model).result(5)
+    with pytest.raises(UnavailableError):
+        outputs(blocked)
+    gate.open()
+    driver.background.stop()
 
 
 def test_model_whose_execution_outlives_a_stop_is_freed_after_it() -> None:

@@ -366,6 +366,9 @@ class ModelTable:
         Nothing is waited for, because the event loop ends.
         """
         for version in [*self.served(), *self.closing.values()]:
+            # A version may still be ready: the stop waited for ensembles, and had not come to their models. The loop
+            # goes on for a while, and nobody would execute what they accept now.
+            version.driver.stop()
             version.abandon(reason)
             version.driver.abandon()
 
