@@ -392,7 +392,7 @@ class LiveBatchView(BatchView):
             self.send(self._delivery())
             self._last_events = self._on_loop(self._copy_events)
             self._save_history()
-            if not self._stop.is_set():
+            if not self._stop.is_set() or not self._server.alive:
                 self.notice = f"Ended at {time.strftime('%H:%M:%S')}: the server was stopped, or the model unloaded."
             self.live = False
             self.keep_last_state(at_once=True)

@@ -112,10 +112,11 @@ def test_no_two_meanings_share_a_colour() -> None:
 
 def test_style_sheet_has_the_colours_of_both_themes() -> None:
     sheet = palette.style_sheet(".view")
-    light, dark = sheet.splitlines()
+    light, dark, studio = sheet.splitlines()
     assert f"--tnb-compute: {palette.COMPUTE};" in light
     assert f"--tnb-compute: {palette.DARK[palette.COMPUTE]};" in dark
     assert dark.startswith(", ".join(f"{page} .view" for page in palette.DARK_PAGES) + " {")
+    assert studio.startswith("body.vscode-dark .view { --jp-ui-font-color1:")
 
 
 def test_colours_repeat_after_the_last_one() -> None:

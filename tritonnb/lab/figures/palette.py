@@ -95,8 +95,13 @@ def style_sheet(selector: str) -> str:
         for shown in ({}, DARK)
     )
     dark_pages = ", ".join(f"{page} {selector}" for page in DARK_PAGES)
-    return f"{selector} {{ {light} }}\n{dark_pages} {{ {dark} }}\n"
+    return f"{selector} {{ {light} }}\n{dark_pages} {{ {dark} }}\nbody.vscode-dark {selector} {{ {_DARK_PAPER} }}\n"
 
 
+#: Visual Studio Code sets none of JupyterLab's variables: without them, text and paper would be those of a light page.
+_DARK_PAPER = (
+    "--jp-ui-font-color1: #eeeeee; --jp-ui-font-color2: #bdbdbd; --jp-layout-color1: #111111; "
+    "--jp-layout-color2: #212121; --jp-border-color1: #616161;"
+)
 #: What matches the body of a dark page: JupyterLab, Visual Studio Code, the documentation.
 DARK_PAGES = ("body[data-jp-theme-light='false']", "body.vscode-dark", "body[data-theme='dark']")
