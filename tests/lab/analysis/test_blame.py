@@ -485,3 +485,12 @@ def test_instances_of_different_speed_are_shown_and_said() -> None:
     assert said[1:] in repr(uneven.what_if(count=1))
     even = tnb.simulate(config, tnb.poisson(200, 4, seed=1), tnb.fixed(8))
     assert "different speeds" not in repr(even.twin())
+
+
+def test_file_may_name_another_instance_where_a_batch_was_executed() -> None:
+    config = 'name: "m" max_batch_size: 2 instance_group { count: 2 } sequence_batching { direct { } }'
+    rec = tnb.simulate(config, tnb.sequences([2, 2], every_ms=5), tnb.fixed(3))
+    executed = next(event for event in rec.events if isinstance(event, BatchExecuted))
+    events = [replace(event, instance="m_7") if event is executed else event for event in rec.events]
+    blame = Recording(events, rec.configs).blame()
+    assert repr(blame)

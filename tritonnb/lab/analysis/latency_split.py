@@ -141,8 +141,10 @@ class LatencySplitter:
         self._arrivals = rec.arrived
         self._position = {serial: position for position, serial in enumerate(rec.arrived)}
         self._entered = self._entry_times(rec, sent)
+        self._instance_of = {event.batch: event.instance for event in sent}
         self._lanes = {
-            name: _Lane([event for event in sent if event.instance == name], executed) for name in rec.instances
+            name: _Lane([event for event in sent if event.instance == name], executed)
+            for name in set(self._instance_of.values())
         }
         self._shared = _Lane(sent, executed, max(1, len(rec.instances)))
         oldest = config.sequence_batching.oldest
@@ -176,7 +178,8 @@ class LatencySplitter:
 
         A cause that ends before its predecessor, or before ``begin_ns``, has no time.
         """
-        lane = self._lanes[self._executed[request.batch].instance] if self._sequences else self._shared
+        # By the instance that the batch was sent to: a file may name another where the batch was executed.
+        lane = self._lanes[self._instance_of[request.batch]] if self._sequences else self._shared
         place = lane.place[request.batch]
         batch, executed = lane.batches[place], self._executed[request.batch]
         slot_ns, entered_ns = self._entered.get((request.batch, request.serial), (request.queued_ns, request.queued_ns))
