@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from google.protobuf import text_format
 
@@ -25,11 +26,13 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
+from tritonnb.endpoints.long_work import LongWork
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.engine.options import EngineOptions
 from tritonnb.model_config.schema import ModelSpec
 
+T = TypeVar("T")
 #: Passes of the event loop after which every request is answered: handlers of Tornado take a few.
 _PASSES = 8
 
@@ -115,6 +118,13 @@ class Models(OneModel):
         return getattr(self._engine, name)
 
 
+class LongWorkAtOnce(LongWork):
+    """Long work without a thread, for which the passes of the loop would not wait."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        return function()
+
+
 class Endpoints:
     """The HTTP and the gRPC endpoint of one engine.
 
@@ -149,6 +159,8 @@ class Endpoints:
         engine = cast(Any, self.models)
         endpoint = HttpEndpoint(engine, host="127.0.0.1", options=http)
         rpcs = RpcDispatcher(engine, grpc)
+        work = LongWorkAtOnce()
+        endpoint.services.long_work = endpoint._application.settings["long_work"] = rpcs._long_work = work
         self._http = Server(loop)
         self._http.start_request = endpoint.start_request
         self._http.max_body_size = http.max_body_size
