@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+import tritonnb as tnb
 from tests.notebook.browser import NotebookPage
+from tests.notebook.test_browser_view_truth import DELAYED
+from tests.notebook.view_page import ViewPage, deliveries
+from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.view_session import recorded_history
 
 SERVE = """
 import time
@@ -26,7 +32,7 @@ def test_every_offered_request_is_explained(notebook: Any, rate: int) -> None:
     page: NotebookPage = notebook(SERVE, TRAFFIC.format(rate=rate))
     page.run_all()
     view = page.output(0).locator(".tnb-batch-view")
-    view.locator(".tnb-fact", has_text="batches").first.wait_for()
+    view.locator(".tnb-fact", has_text=re.compile("[1-9][0-9]+ batches")).first.wait_for()
     view.locator('[data-do="pause"]').click()
     slowest = view.locator(".tnb-blame-choice button")
     slowest.first.wait_for()
@@ -40,3 +46,39 @@ def test_every_offered_request_is_explained(notebook: Any, rate: int) -> None:
         view.locator(".tnb-blame-result").get_by_text(f"Request {name}:").get_by_text("ms from reception").wait_for()
         assert view.locator(".tnb-blame-result table").count() == 1
     assert page.errors == []
+
+
+def test_batch_whose_end_was_not_received_has_ended(view: ViewPage) -> None:
+    rec = tnb.simulate(DELAYED, tnb.poisson(rate=150, duration=3, seed=4), tnb.fixed(20))
+    history, sent = deliveries(rec)
+    open_batches = "[...view.received.batches.values()].filter(({ end }) => end === null).length"
+    lost = 0
+    for first in range(0, len(sent) - 4, 5):
+        view.open(history)
+        view.receive(sent[: first + 1])
+        running = view.run(open_batches)
+        view.receive(sent[first + 4 :])
+        lost += running
+        assert view.run(open_batches) <= view.run("view.received.running.length")
+    assert lost
+    assert view.errors == []
+
+
+def test_recorded_view_opens_on_batches_around_the_slowest_request(view: ViewPage) -> None:
+    rec = tnb.simulate(DELAYED, tnb.poisson(rate=150, duration=6, seed=4), tnb.fixed(20))
+    view.open(recorded_history(rec), live=False)
+    view.settle()
+    assert view.run("view.received.batches.size") > 70
+    assert view.run("view.frame.columns") is None
+    slowest = view.run("view.timeline.batches.get(view.timeline.slowest[0].batch).sent")
+    assert view.run("view.window.from") <= slowest <= view.run("view.window.to")
+    assert view.errors == []
+
+
+def test_shorter_run_of_a_comparison_is_known_until_the_end_of_the_longer_one() -> None:
+    arrivals = [(0, 4), (0, 2), (17_000, 2), (33_000, 6), (33_000, 2)]
+    before = tnb.simulate("max_batch_size: 8 dynamic_batching { }", arrivals, tnb.fixed(50))
+    comparison = before.what_if(max_queue_delay_microseconds=20_000).view()
+    histories = [child.history for child in comparison.children if isinstance(child, BatchView)]
+    assert [history["spans"][-1][1] for history in histories] == [history["now"] for history in histories]
+    assert len({history["now"] for history in histories}) == 1
