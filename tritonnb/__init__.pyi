@@ -29,6 +29,8 @@ from .lab.analysis.comparison import Comparison as Comparison
 from .lab.analysis.comparison import compare as compare
 from .lab.analysis.theory import Theory as Theory
 from .lab.analysis.theory import theory as theory
+from .lab.explain.explain import Explanation as Explanation
+from .lab.explain.explain import explain as explain
 from .lab.figures.sweep import plot_throughput_latency as plot_throughput_latency
 from .lab.load.examples import prompts as prompts
 from .lab.load.load import load as load

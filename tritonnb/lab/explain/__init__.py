@@ -1,0 +1,1 @@
+"""Answers from what people have without a recording: configurations, figures of load generators, statistics, metrics."""

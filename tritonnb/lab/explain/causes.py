@@ -1,0 +1,318 @@
+"""What limits a model's rate, whether it batches, what its queue consists of, and which figures contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.explain.figures import Figures
+from tritonnb.lab.simulation.run import instance_count
+from tritonnb.scheduling.from_config import queue_delay_ns
+from tritonnb.scheduling.reasons import pluralize
+
+#: Instances that execute for this share of the time are at their capacity; below the second, they are not.
+BUSY, NOT_BUSY = 0.85, 0.7
+#: A part that is this share of a latency explains it.
+_MOST = 0.5
+#: A level within this share of the highest rate is at the maximum.
+_AT_MAXIMUM = 0.93
+#: Figures that differ by more than this share contradict: averages over different windows differ somewhat.
+_TOLERANCE = 0.15
+
+Cause = tuple[str, str]
+
+
+def instances_of(config: pb.ModelConfig | None) -> int:
+    """Return the instances; 0 if the configuration does not say it, because they depend on the GPUs."""
+    if config is None or not config.instance_group:
+        return 0
+    on_all_gpus = any(
+        group.kind in (pb.ModelInstanceGroup.KIND_AUTO, pb.ModelInstanceGroup.KIND_GPU) and not group.gpus
+        for group in config.instance_group
+    )
+    return 0 if on_all_gpus and sum(group.count for group in config.instance_group) == 0 else instance_count(config)
+
+
+def limit(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures] = ()) -> Cause:
+    """Return what limits the rate: a name, and a sentence with the figures; the name is empty if nothing follows.
+
+    Parameters
+    ----------
+    figures : Figures
+        The measurement with the highest load.
+    config : ModelConfig or None
+    others : sequence of Figures
+        Measurements with other loads.
+    """
+    for rule in (_of_ensemble, _of_client, _of_instances, _of_offered, _of_levels, _of_overhead, _of_delay, _of_few_clients):
+        if found := rule(figures, config, others):
+            return found
+    return _of_totals(figures, config)
+
+
+def _of_ensemble(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    steps = [step for step in figures.steps if step.server_ms]
+    if not steps:
+        return None
+    slowest = max(steps, key=lambda step: step.server_ms or 0)
+    whole = figures.server_ms or figures.latency_ms or slowest.server_ms or 0
+    name, text = limit(slowest, None)
+    share = min(1.0, (slowest.server_ms or 0) / whole) if whole else 1.0
+    return (
+        f"step:{name}",
+        f"the step '{slowest.model}' takes {slowest.server_ms:.1f} ms of {whole:.1f} ms ({share:.0%}): {text}",
+    )
+
+
+def _of_client(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    if not figures.latency_ms or figures.server_ms is None:
+        return None
+    outside = figures.latency_ms - figures.server_ms
+    if outside < _MOST * figures.latency_ms:
+        return None
+    return (
+        "outside_server",
+        f"{outside:.2f} of {figures.latency_ms:.2f} ms are outside of the server's measurement: client, network, and "
+        f"reading requests. The model is not the limit: send large tensors binary or in shared memory, use more client "
+        f"processes, or run the client near the server",
+    )
+
+
+def _of_instances(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    busy, execution = figures.busy, figures.execution_ms
+    alone = config is not None and (config.max_batch_size <= 1 or not config.WhichOneof("scheduling_choice"))
+    if busy is None and alone and figures.rate and execution:
+        busy = figures.rate * execution / 1e3
+    if busy is None or execution is None:
+        return None
+    count = instances_of(config)
+    # Without their number, only requests that wait longer than they run show that instances are scarce.
+    if not count and ((figures.queue_ms or 0) < execution or busy < 0.5):
+        return None
+    known = count or max(1, round(busy))
+    if busy < BUSY * known:
+        return None
+    assumed = "" if count else f" (assumed, because the number of instances was not given: {known})"
+    queue = f"; requests wait {figures.queue_ms:.1f} ms for them" if figures.queue_ms is not None else ""
+    return (
+        "instances_busy",
+        f"the instances are at their capacity: on average {busy:.1f} executions of {execution:.2f} ms run at the same "
+        f"time on {pluralize(known, 'instance')}{assumed}{queue}. More clients add waiting time, not throughput",
+    )
+
+
+def _of_offered(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    if not figures.offered or not figures.rate or figures.rate >= figures.offered * (1 - _TOLERANCE):
+        return None
+    if figures.queue_ms is None or not figures.compute_ms or figures.queue_ms > figures.compute_ms:
+        return None
+    return (
+        "load_generator",
+        f"the load generator: {figures.offered:g} requests/s were to be sent and {figures.rate:.1f} were answered, "
+        f"while requests hardly wait in the server ({figures.queue_ms:.2f} ms): use more threads or processes for it",
+    )
+
+
+def _of_levels(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    """Several levels show by themselves at which load the rate stops to grow."""
+    levels = sorted(
+        ((level.clients, level.rate, level.latency_ms) for level in (*others, figures)
+         if level.clients and level.rate and level.latency_ms),
+    )  # fmt: skip
+    if len(levels) < 2:
+        return None
+    most = max(rate for _, rate, _ in levels)
+    clients, rate, latency = next(level for level in levels if level[1] >= _AT_MAXIMUM * most)
+    if clients >= levels[-1][0] or levels[-1][0] < 1.5 * clients:
+        return None
+    last = levels[-1]
+    return (
+        "saturated",
+        f"the rate stops growing at concurrency {clients:g}: {rate:.1f} requests/s there, {last[1]:.1f} at concurrency "
+        f"{last[0]:g}, while the latency goes from {latency:.2f} to {last[2]:.2f} ms. Something is at its capacity of "
+        f"about {most:.0f} requests/s; a figure of the server (queue, compute) tells whether it is the instances",
+    )
+
+
+def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    if not figures.server_ms or figures.queue_ms is None or figures.compute_ms is None:
+        return None
+    rest = figures.server_ms - figures.queue_ms - figures.compute_ms
+    if rest < _MOST * figures.server_ms:
+        return None
+    return (
+        "overhead",
+        f"{rest:.2f} of {figures.server_ms:.2f} ms in the server are neither queue nor compute: responses that are "
+        f"sent late, decoupled or calling models, or steps of an ensemble, whose own figures tell",
+    )
+
+
+def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
+    if not delay_ms or figures.queue_ms is None or not figures.compute_ms:
+        return None
+    busy, count = figures.busy, max(1, instances_of(config))
+    if busy is None or busy >= NOT_BUSY * count or not 0.3 * delay_ms <= figures.queue_ms <= 1.3 * delay_ms:
+        return None
+    return (
+        "queue_delay",
+        f"the queue time of {figures.queue_ms:.2f} ms is max_queue_delay ({delay_ms:g} ms): requests wait for others, "
+        f"while only {busy:.2f} of {pluralize(count, 'instance')} are busy. The batches do not fill in that time",
+    )
+
+
+def _of_few_clients(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
+    queue, whole = figures.queue_ms, figures.server_ms or figures.latency_ms
+    if queue is None or not whole or queue > 0.25 * whole or figures.clients is None:
+        return None
+    return (
+        "few_clients",
+        f"the clients: {figures.clients:g} of them wait for each response before they send the next request, so "
+        f"{figures.clients:g} / {figures.latency_ms or whole:.2f} ms is the rate, and the queue is nearly empty "
+        f"({queue:.2f} ms). The server can take more: raise the concurrency",
+    )
+
+
+def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
+    """Without a rate, only the shares of the time are known; nothing is said with certainty."""
+    queue, compute = figures.queue_ms, figures.compute_ms
+    if queue is None or not compute:
+        return "", "the figures do not tell it: the server's queue and compute times are needed"
+    full = config is not None and config.max_batch_size > 1 and (figures.mean_rows or 0) >= 0.9 * config.max_batch_size
+    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
+    if full and queue > compute:
+        return (
+            "instances_busy",
+            f"probably the instances: batches are full ({figures.mean_rows:.1f} rows) and requests still wait "
+            f"{queue:.1f} ms, {queue / compute:.1f} times an execution",
+        )
+    busy, count = figures.busy, max(1, instances_of(config))
+    if queue <= 0.25 * compute:
+        return "load", f"the load: requests hardly wait ({queue:.2f} ms; an execution takes {compute:.2f} ms)"
+    if busy is not None and busy < NOT_BUSY * count:
+        return (
+            "",
+            f"instances idle (on average {busy:.2f} of {pluralize(count, 'instance')} execute), and yet requests wait "
+            f"{queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests with more rows "
+            f"or other shapes than fit together, a queue delay, or executions that at times stall",
+        )
+    words = f"max_queue_delay is {delay_ms:g} ms; " if delay_ms else ""
+    return (
+        "",
+        f"not certain: requests wait {queue:.2f} ms, {queue / compute:.1f} times an execution ({compute:.2f} ms); "
+        f"{words}bursts, or instances at their capacity, do that. The rate is needed to tell",
+    )
+
+
+def batching(figures: Figures, config: pb.ModelConfig | None) -> str:
+    """Say whether requests share executions, and why as many as do."""
+    mean, size = figures.mean_requests, 0 if config is None else config.max_batch_size
+    shared = "" if mean is None else f"{mean:.2f} requests share an execution"
+    if figures.mean_rows and figures.mean_rows != mean:
+        shared += f" ({figures.mean_rows:.1f} rows)"
+    sequence = config is not None and config.HasField("sequence_batching")
+    if config is not None and size <= 1:
+        return f"No: max_batch_size is {size}, so each request runs alone" + (f" ({shared})" if shared else "")
+    if config is not None and not config.HasField("dynamic_batching") and not sequence:
+        return (
+            f"No: the configuration has no dynamic_batching, so Triton never combines requests"
+            f"{f' ({shared})' if shared else ''}; add dynamic_batching {{ }}"
+        )
+    if mean is None:
+        return "The figures do not tell: the numbers of requests and executions are needed"
+    if mean < 1.05:
+        return f"No, {shared}: {_why_alone(figures, config)}"
+    full = size and figures.mean_rows and figures.mean_rows >= 0.95 * size
+    why = "batches are full" if full else _why_partly(figures, config)
+    return f"Yes, {shared}: {why}"
+
+
+def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
+    size, rows = 0 if config is None else config.max_batch_size, figures.request_rows or figures.mean_rows or 1
+    if figures.clients == 1:
+        return "concurrency is 1, so there is never a second request to combine with; send several at once"
+    if size and 2 * rows > size:
+        return f"a request has {rows:g} rows, and two do not fit into max_batch_size {size}"
+    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
+    if delay_ms and figures.queue_ms is not None and 0.3 * delay_ms <= figures.queue_ms <= 1.3 * delay_ms:
+        return (
+            f"each waits {figures.queue_ms:.1f} ms, the max_queue_delay of {delay_ms:g} ms, and no other request "
+            f"arrives in this time: requests are sent one after another; send several at once"
+        )
+    if figures.queue_ms is not None and figures.compute_ms and figures.queue_ms > figures.compute_ms:
+        variable = config is not None and any(-1 in tensor.dims for tensor in config.input)
+        reason = "their inputs have variable shapes, and only equal shapes are combined (see ragged batches)"
+        unknown = "is dynamic_batching configured? " if config is None else ""
+        return f"requests do wait ({figures.queue_ms:.1f} ms) and yet run alone: {unknown}" + (
+            reason if variable else "they may have different shapes or parameters, or arrive after the batch was sent"
+        )
+    return "requests find an idle instance when they arrive; batches form while all instances are busy, or in a delay"
+
+
+def _why_partly(figures: Figures, config: pb.ModelConfig | None) -> str:
+    if figures.clients and figures.mean_requests and figures.clients <= 1.5 * figures.mean_requests:
+        return f"more than {figures.clients:g} requests are never in the server"
+    if config is not None and config.dynamic_batching.preferred_batch_size:
+        return f"preferred_batch_size {[*config.dynamic_batching.preferred_batch_size]} sends batches earlier"
+    return "a batch contains what has arrived when an instance becomes idle"
+
+
+def queue(figures: Figures, config: pb.ModelConfig | None) -> str:
+    """Say what the queue time consists of, as far as averages tell."""
+    waited = figures.queue_ms
+    if waited is None:
+        return "The figures have no queue time"
+    inside = "" if figures.in_server is None else (
+        f"; {figures.in_server:.1f} requests are in the server on average (Little's law), of which "
+        f"{(figures.rate or 0) * waited / 1e3:.1f} wait"
+    )  # fmt: skip
+    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
+    part = f"{waited:.2f} ms, {waited / (waited + (figures.compute_ms or 0) or 1):.0%} of queue and compute{inside}"
+    if delay_ms:
+        certain = max(0.0, waited - delay_ms)
+        part += f". At most {min(delay_ms, waited):.2f} ms are max_queue_delay, at least {certain:.2f} ms other waits"
+    return part
+
+
+def contradictions(figures: Figures, config: pb.ModelConfig | None) -> Iterator[str]:
+    """Yield what cannot be true together."""
+    rate, clients, latency = figures.rate, figures.clients, figures.latency_ms
+    if rate and clients and latency:
+        needed = rate * latency / 1e3
+        if needed > clients * (1 + _TOLERANCE) + 0.5:
+            yield (
+                f"{rate:,.0f} requests/s with {clients:g} clients and {latency:g} ms do not fit: {clients:g} clients "
+                f"that wait for each response reach at most {clients / latency * 1e3:,.0f} requests/s (Little's law). "
+                f"Is the rate in rows, are there more clients, or is the latency that of the server?"
+            )
+        elif needed < clients * (1 - _TOLERANCE) - 0.5:
+            yield (
+                f"{clients:g} clients with {latency:g} ms would send {clients / latency * 1e3:,.0f} requests/s, but "
+                f"{rate:,.0f} were measured: the clients pause between requests (is the load generator at its limit?), "
+                f"or failed requests are not counted"
+            )
+    if figures.offered and rate and rate < figures.offered * (1 - _TOLERANCE):
+        yield f"{figures.offered:g} requests/s were to be sent, {rate:.1f} were answered: the queue grows all the time, "\
+              f"or the load generator cannot send so many; the latency is that of this duration only"  # fmt: skip
+    if latency and figures.server_ms and figures.server_ms > latency * (1 + _TOLERANCE):
+        yield (
+            f"the server counts {figures.server_ms:.2f} ms for a request, its client only {latency:.2f} ms: the "
+            f"statistics contain other requests too"
+        )
+    if figures.executed and figures.executions and figures.executions > 1.01 * figures.executed:
+        yield (
+            f"{figures.executions:,.0f} executions are more than the {figures.executed:,.0f} requests: the model is "
+            f"sequential or decoupled, failed requests ran, or the counts are of different times"
+        )
+    size = 0 if config is None else config.max_batch_size
+    if size and figures.mean_rows and figures.mean_rows > size * 1.01:
+        yield (
+            f"{figures.mean_rows:.1f} rows an execution are more than max_batch_size {size}: this is not the "
+            f"configuration of these figures"
+        )
+    count, busy = instances_of(config), figures.busy
+    if count and busy and busy > count * 1.3:
+        yield (
+            f"{busy:.1f} executions at the same time do not fit on {pluralize(count, 'instance')}: the time of a "
+            f"request is not that of an execution (a decoupled or calling model?), or there are more instances"
+        )

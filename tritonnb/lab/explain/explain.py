@@ -1,0 +1,305 @@
+"""`explain`: answers from configurations, figures of load generators, statistics, metrics, traces and logs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tritonnb.client.known_defects import known_defects
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.explain import causes
+from tritonnb.lab.explain.changes import effects
+from tritonnb.lab.explain.figures import Figures
+from tritonnb.lab.explain.readers import Content, figures_of_counters, read
+from tritonnb.lab.traces.from_trace import from_trace
+from tritonnb.scheduling.from_config import describe_scheduling
+from tritonnb.telemetry.statistics_entry import difference
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+
+
+@dataclass
+class Explanation:
+    """The answer of `explain`; in a notebook, Markdown.
+
+    Attributes
+    ----------
+    sections : list of (str, list of str)
+        Titles, each with sentences.
+    causes : dict of str to str
+        By model, the name of what limits the rate: ``instances_busy``, ``saturated``, ``few_clients``,
+        ``queue_delay``, ``outside_server``, ``overhead``, ``load``, ``step:…`` of an ensemble; empty if the figures do
+        not tell.
+    contradictions : list of str
+    refused : list of str
+        What could not be read, with line and reason.
+
+    Examples
+    --------
+    >>> answer = explain("Concurrency: 4, throughput: 3000 infer/sec, latency 5000 usec")
+    >>> answer.contradictions[0].split(":")[0]
+    '3,000 requests/s with 4 clients and 5 ms do not fit'
+    >>> answer.markdown().splitlines()[0]
+    '### What was given'
+    """
+
+    sections: list[tuple[str, list[str]]] = field(default_factory=list)
+    causes: dict[str, str] = field(default_factory=dict)
+    contradictions: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def markdown(self) -> str:
+        """Return the answer as Markdown."""
+        parts = [f"### {title}\n\n" + "\n".join(f"- {text}" for text in texts) for title, texts in self.sections if texts]
+        return "\n\n".join(parts) + "\n"
+
+    def __str__(self) -> str:
+        return self.markdown().replace("**", "")
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
+
+
+@with_short_traceback
+def explain(*sources: Source, seconds: float | None = None) -> Explanation:
+    """Explain what limits a model, from files that need no recording.
+
+    Parameters
+    ----------
+    *sources : path, str or dict
+        Any mixture of *config.pbtxt*, output of perf_analyzer or GenAI-Perf (text, CSV, JSON), responses of the
+        statistics extension (HTTP or gRPC JSON; two are subtracted), Prometheus metrics (one or two scrapes), trace
+        files, logs with ``--log-verbose=1``, server metadata: paths, texts, or decoded JSON.
+    seconds : float, optional
+        The time between two statistics or two scrapes; by default it is estimated, if their times of the last
+        inference allow that.
+
+    Returns
+    -------
+    Explanation
+        What each file proves, what limits the rate, whether requests are batched, what the queue time consists of,
+        what changes would give (simulated, as ranges, because averages leave open what they do), and what to measure
+        next. What cannot be read is listed, and does not prevent the rest.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no source, or ``seconds`` is not positive.
+
+    Examples
+    --------
+    >>> config = "name: 'm' max_batch_size: 8"
+    >>> explain(config, "Concurrency: 8, throughput: 100 infer/sec, latency 80000 usec").sections[1][0]
+    "Model 'm'"
+    """
+    if not sources:
+        raise InvalidArgumentError("explain expected at least one file, text or dict, got none")
+    if seconds is not None and not seconds > 0:
+        raise InvalidArgumentError(f"seconds expected a positive number, got {seconds!r}")
+    answer = Explanation()
+    contents: list[Content] = []
+    traces: list[tuple[str, str]] = []
+    for number, source in enumerate(sources, 1):
+        name, text, failure = _named_text(source, number)
+        try:
+            if failure:
+                raise InvalidArgumentError(failure)
+            content = read(name, text)
+        except InvalidArgumentError as error:
+            answer.refused.append(error.message)
+            continue
+        contents.append(content)
+        if content.kind == "trace":
+            traces.append((name, text))
+    _answer(answer, contents, traces, seconds)
+    return answer
+
+
+def _named_text(source: Source, number: int) -> tuple[str, str, str]:
+    """Return name, text and why it cannot be read."""
+    if isinstance(source, Mapping):
+        return f"source {number}", json.dumps(source), ""
+    if isinstance(source, str) and (set(source) & set("\n{:") and not Path(source[:255]).is_file() or not source.strip()):
+        return f"source {number}", source, ""
+    path = Path(source)
+    try:
+        return path.name, path.read_bytes().decode("utf-8-sig", "replace"), ""
+    except OSError as error:
+        return path.name, "", f"'{path}': cannot be read: {error.strerror}"
+
+
+def _answer(
+    answer: Explanation, contents: list[Content], traces: list[tuple[str, str]], seconds: float | None
+) -> None:
+    given = [f"`{content.source}`: {content.kind}; it proves: {content.proves}" for content in contents]
+    answer.sections.append(("What was given", given + [f"Not read: {text}" for text in answer.refused]))
+    problems = [problem for content in contents for problem in content.problems]
+    answer.sections.append(("Problems in it", problems))
+    configs = [config for content in contents for config in content.configs]
+    version = next((content.version for content in contents if content.version), "")
+    measured = [figures for content in contents for figures in content.figures]
+    by_model = _by_model(measured + _from_counters(contents, seconds, problems), configs)
+    for model, (figures, config) in by_model.items():
+        _explain_model(answer, model, figures, config, version)
+    for recording in _recordings(traces, configs, answer):
+        answer.sections.append(("Trace", recording))
+    if not by_model and not traces:
+        answer.sections.append(("What to measure next", [_next(None, None)]))
+
+
+def _from_counters(contents: Sequence[Content], seconds: float | None, problems: list[str]) -> list[Figures]:
+    """Return the figures of statistics and metrics: of the time between two, otherwise since the start."""
+    found = []
+    for kind in dict.fromkeys(content.kind for content in contents if content.counters):
+        dumps = [content for content in contents if content.kind == kind]
+        for key in dict.fromkeys(key for content in dumps for key in content.counters):
+            known = sorted(
+                ((content.counters[key], content.source) for content in dumps if key in content.counters),
+                key=lambda pair: int(pair[0].get("inference_count", 0)),
+            )
+            (first, _), (last, source) = known[0], known[-1]
+            if len(known) == 1 or first == last:
+                if first.get("inference_count"):
+                    found.append(figures_of_counters(source, last, None, "since the start"))
+                continue
+            between = seconds or _seconds_between(first, last)
+            changed = difference(last, {name: value for name, value in first.items() if value is not None})
+            if _is_negative(changed):
+                problems.append(f"model '{first.get('name')}': a counter fell between both: it was loaded again meanwhile")
+                continue
+            words = "between both" + (f", about {between:.1f} s" if between else "")
+            found.append(figures_of_counters(source, changed, between, words))
+    return found
+
+
+def _seconds_between(first: Mapping[str, Any], last: Mapping[str, Any]) -> float | None:
+    """Under traffic, the last inference of each is shortly before the request for its statistics (ms)."""
+    times = [int(stats.get("last_inference", 0) or 0) for stats in (first, last)]
+    return (times[1] - times[0]) / 1e3 if all(times) and times[1] > times[0] else None
+
+
+def _is_negative(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_is_negative(item) for name, item in value.items() if name not in ("batch_size", "last_inference"))
+    return isinstance(value, int) and value < 0
+
+
+def _by_model(
+    measured: Sequence[Figures], configs: Sequence[pb.ModelConfig]
+) -> dict[str, tuple[list[Figures], pb.ModelConfig | None]]:
+    """Assign figures and configurations to models; what has no name belongs to the only model."""
+    by_name = {config.name: config for config in configs}
+    named = {figures.model for figures in measured if figures.model}
+    only = next(iter(named)) if len(named) == 1 else next(iter(by_name)) if len(by_name) == 1 else ""
+    grouped: dict[str, list[Figures]] = {}
+    for figures in measured:
+        grouped.setdefault(figures.model or only, []).append(figures)
+    result: dict[str, tuple[list[Figures], pb.ModelConfig | None]] = {}
+    for model, figures_of_model in grouped.items():
+        # The only configuration without a name, or of the only model, is that of the figures.
+        config = by_name.get(model) or by_name.get("") or (configs[0] if len(configs) == len(grouped) == 1 and not (
+            model and configs[0].name and model != configs[0].name) else None)  # fmt: skip
+        result[model] = (figures_of_model, config)
+    for config in configs:
+        if not any(config is known for _, known in result.values()):
+            result[config.name] = ([], config)
+    return result
+
+
+def _explain_model(
+    answer: Explanation, model: str, measured: list[Figures], config: pb.ModelConfig | None, version: str
+) -> None:
+    title = f"Model '{model}'" if model else "The model"
+    texts = [] if config is None else [
+        f"Configuration: {describe_scheduling(config)}".replace(" 0 instances", " number of instances not given")
+    ]
+    if config is not None:
+        texts += [f"Known defect of Triton: {defect}" for defect in known_defects(config, version)]
+    # The load generator and the server's counters describe the same requests: each has what the other lacks.
+    clients = [figures for figures in measured if figures.clients or figures.offered or figures.latency_ms]
+    counted = [figures for figures in measured if figures not in clients]
+    if len(clients) == 1 and len(counted) == 1:
+        clients = [clients[0].completed(replace(counted[0], rate=None))]
+    figures = max(clients or counted, key=lambda f: (f.clients or f.offered or 0, f.rate or 0), default=None)
+    if figures is None:
+        answer.sections.append((title, [*texts, "No figures: nothing measured says what limits it"]))
+        answer.sections.append(("What to measure next", [_next(None, config, model)]))
+        return
+    found = [f"{one.label}: {text}" for one in (*clients, *counted) for text in causes.contradictions(one, config)]
+    answer.contradictions += [text.partition(": ")[2] for text in found]
+    others = [other for other in (*clients, *counted) if other is not figures and other.clients]
+    name, text = causes.limit(figures, config, others)
+    if figures.requests == 0 or (figures.executions == 0 and not figures.hits):
+        name, text = "", "nothing was executed in this time"
+    answer.causes[model] = name
+    texts += [f"**Contradiction** at {one}" for one in found]
+    texts.append(f"**What limits the rate** ({figures.label or figures.source}): {text}")
+    if figures.failed:
+        texts.append(f"{figures.failed:.0f} requests failed beside {figures.requests or 0:.0f} that succeeded")
+    if figures.steps:
+        for step in figures.steps:
+            texts.append(f"Step '{step.model}': batching: {causes.batching(step, None)}; queue: {causes.queue(step, None)}")
+    else:
+        texts.append(f"**Does batching work?** {causes.batching(figures, config)}")
+        texts.append(f"**Queue time**: {causes.queue(figures, config)}")
+    answer.sections.append((title, texts))
+    if found and any("do not fit" in one or "are more than" in one for one in found):
+        answer.sections.append(("What changes would give", ["Not simulated, because the figures contradict"]))
+    else:
+        answer.sections.append(("What changes would give", effects(figures, config)))
+    answer.sections.append(("What to measure next", [_next(figures, config, model)]))
+
+
+def _next(figures: Figures | None, config: pb.ModelConfig | None, model: str = "") -> str:
+    """Return the most useful next measurement with its command."""
+    name = model or "MODEL"
+    load = f"`perf_analyzer -m {name} --concurrency-range 1:64:2 --measurement-interval 5000`"
+    if figures is None:
+        return f"Rate, queue and compute at several loads: {load}"
+    if config is None:
+        return f"The configuration that runs: `curl -s localhost:8000/v2/models/{name}/config > config.json`"
+    if figures.rate is None:
+        command = f"curl -s localhost:8000/v2/models/{name}/stats > after.json"
+        return f"Statistics a second time under the same load give the rate: `sleep 10; {command}`"
+    if figures.queue_ms is None or figures.executions is None:
+        return (
+            f"The server's counts under this load, twice: `curl -s localhost:8000/v2/models/{name}/stats > before.json; "
+            f"sleep 10; curl -s localhost:8000/v2/models/{name}/stats > after.json`"
+        )
+    return (
+        f"Averages do not show single batches; a trace does: `tritonserver … --trace-config mode=triton --trace-config "
+        f"triton,file=trace.json --trace-config rate=1 --trace-config level=TIMESTAMPS`, then `tritonnb explain "
+        f"config.pbtxt trace.json`"
+    )
+
+
+def _recordings(
+    traces: Sequence[tuple[str, str]], configs: Sequence[pb.ModelConfig], answer: Explanation
+) -> list[list[str]]:
+    """Read traces as recordings, with the configurations of their models."""
+    found = []
+    with TemporaryDirectory() as directory:
+        for number, (name, text) in enumerate(traces):
+            path = Path(directory) / f"{number}.json"
+            path.write_text(text, "utf-8")
+            try:
+                recording = from_trace(path, {config.name: config for config in configs if config.name} or None)
+            except InvalidArgumentError as error:
+                answer.refused.append(f"'{name}': {error.message}")
+                found.append([f"Not read: '{name}': {error.message}"])
+                continue
+            texts = [recording.verdict(), *recording.remarks()]
+            with suppress(InvalidArgumentError):  # a sample has no diagnoses
+                texts += [diagnosis.text for diagnosis in recording.diagnoses()]
+            found.append(texts)
+    return found
