@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonnb.cli import export, lab, serve, trace
+from tritonnb.cli import explain, export, lab, serve, trace
 from tritonnb.cli.doctor import doctor
 from tritonnb.cli.flags import FlagParser, add_flags
 from tritonnb.core.errors import TritonError
@@ -50,6 +50,8 @@ def make_parser() -> FlagParser:
     )
     trace_help = "convert trace files to a timeline for https://ui.perfetto.dev or a web page, or explain them"
     trace.add_arguments(commands.add_parser("trace", help=trace_help))
+    explain_help = "explain what limits a model, from its configuration and figures that were measured elsewhere"
+    explain.add_arguments(commands.add_parser("explain", help=explain_help))
     describe = commands.add_parser("doctor", help="describe this environment")
     describe.add_argument("--backend-directory", type=Path, help="list the C++ backends in this directory")
     export_help = "write the files that serve a model repository on Ray, Kubernetes or KServe"
@@ -70,6 +72,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             return _models(options.directory, options.models or None, options.compile)
         if options.command == "trace":
             return trace.run(options)
+        if options.command == "explain":
+            return explain.run(options)
         if options.command == "export":
             return export.run(options)
     except BrokenPipeError:

@@ -3,6 +3,8 @@
 A case has a name of what limits the rate; it is empty where the figures do not tell, and `explain` must not claim more.
 """
 
+# ruff: noqa: E501 -- reports are wide
+
 from __future__ import annotations
 
 from typing import Any
@@ -33,7 +35,9 @@ def report(level: str, rate: float, latency: float, counts: tuple[int, int], par
 
 
 def summary(*levels: tuple[int, float, int]) -> str:
-    return "\n".join(f"Concurrency: {clients}, throughput: {rate} infer/sec, latency {us} usec" for clients, rate, us in levels)
+    return "\n".join(
+        f"Concurrency: {clients}, throughput: {rate} infer/sec, latency {us} usec" for clients, rate, us in levels
+    )
 
 
 def stats(requests: int, executions: int, queue_ms: float, compute_ms: float, **more: Any) -> dict[str, Any]:
@@ -45,7 +49,9 @@ def stats(requests: int, executions: int, queue_ms: float, compute_ms: float, **
     return {"model_stats": [{**model, "inference_stats": parts, **more}]}
 
 
-STEPS = report("Request concurrency: 128", 148.2, 869558, (879, 879), "25590 730224 36000 36000 36479") + """
+STEPS = (
+    report("Request concurrency: 128", 148.2, 869558, (879, 879), "25590 730224 36000 36000 36479")
+    + """
   Composing models:
   pypost16, version:
       Inference count: 879
@@ -58,7 +64,8 @@ STEPS = report("Request concurrency: 128", 148.2, 869558, (879, 879), "25590 730
       Execution count: 40
       Successful request count: 40
       Avg request latency: 175917 usec (overhead 1456 usec + queue 72755 usec + compute input 30000 usec + compute infer 71000 usec + compute output 706 usec)
-"""  # noqa: E501
+"""
+)
 METRICS = "\n".join(
     f'nv_inference_{name}{{model="tensorrt_llm",version="1"}} {value}'
     for name, value in {
@@ -67,7 +74,7 @@ METRICS = "\n".join(
     }.items()
 )  # fmt: skip
 LOG = "".join(
-    f'I1126 10:15:28.{number:06} 27161 libtorch.cc:1347] model main, instance main_0, executing {size} requests\n'
+    f"I1126 10:15:28.{number:06} 27161 libtorch.cc:1347] model main, instance main_0, executing {size} requests\n"
     for number, size in enumerate([1, 1, 1, 2])
 )
 CASES: dict[str, tuple[list[Any], str, str]] = {

@@ -1,1 +1,1 @@
-"""Answers from what people have without a recording: configurations, figures of load generators, statistics, metrics."""
+"""Answers from configurations, figures of load generators, statistics and metrics, without a recording."""

@@ -44,7 +44,16 @@ def limit(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figu
     others : sequence of Figures
         Measurements with other loads.
     """
-    for rule in (_of_ensemble, _of_client, _of_instances, _of_offered, _of_levels, _of_overhead, _of_delay, _of_few_clients):
+    for rule in (
+        _of_ensemble,
+        _of_client,
+        _of_instances,
+        _of_offered,
+        _of_levels,
+        _of_overhead,
+        _of_delay,
+        _of_few_clients,
+    ):
         if found := rule(figures, config, others):
             return found
     return _of_totals(figures, config)
@@ -193,7 +202,7 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
         return (
             "",
             f"instances idle (on average {busy:.2f} of {pluralize(count, 'instance')} execute), and yet requests wait "
-            f"{queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests with more rows "
+            f"{queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests of more rows "
             f"or other shapes than fit together, a queue delay, or executions that at times stall",
         )
     words = f"max_queue_delay is {delay_ms:g} ms; " if delay_ms else ""
@@ -292,7 +301,7 @@ def contradictions(figures: Figures, config: pb.ModelConfig | None) -> Iterator[
                 f"or failed requests are not counted"
             )
     if figures.offered and rate and rate < figures.offered * (1 - _TOLERANCE):
-        yield f"{figures.offered:g} requests/s were to be sent, {rate:.1f} were answered: the queue grows all the time, "\
+        yield f"{figures.offered:g} requests/s were to be sent, {rate:.1f} were answered: the queue grows, "\
               f"or the load generator cannot send so many; the latency is that of this duration only"  # fmt: skip
     if latency and figures.server_ms and figures.server_ms > latency * (1 + _TOLERANCE):
         yield (

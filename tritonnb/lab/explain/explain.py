@@ -58,7 +58,9 @@ class Explanation:
 
     def markdown(self) -> str:
         """Return the answer as Markdown."""
-        parts = [f"### {title}\n\n" + "\n".join(f"- {text}" for text in texts) for title, texts in self.sections if texts]
+        parts = [
+            f"### {title}\n\n" + "\n".join(f"- {text}" for text in texts) for title, texts in self.sections if texts
+        ]
         return "\n\n".join(parts) + "\n"
 
     def __str__(self) -> str:
@@ -129,18 +131,18 @@ def _named_text(source: Source, number: int) -> tuple[str, str, str]:
     """Return name, text and why it cannot be read."""
     if isinstance(source, Mapping):
         return f"source {number}", json.dumps(source), ""
-    if isinstance(source, str) and (set(source) & set("\n{:") and not Path(source[:255]).is_file() or not source.strip()):
+    if isinstance(source, str) and (
+        (set(source) & set("\n{:") and not Path(source[:255]).is_file()) or not source.strip()
+    ):
         return f"source {number}", source, ""
     path = Path(source)
     try:
         return path.name, path.read_bytes().decode("utf-8-sig", "replace"), ""
-    except OSError as error:
-        return path.name, "", f"'{path}': cannot be read: {error.strerror}"
+    except (OSError, ValueError) as error:
+        return path.name, "", f"{str(source)[:60]!r}: cannot be read: {getattr(error, 'strerror', error)}"
 
 
-def _answer(
-    answer: Explanation, contents: list[Content], traces: list[tuple[str, str]], seconds: float | None
-) -> None:
+def _answer(answer: Explanation, contents: list[Content], traces: list[tuple[str, str]], seconds: float | None) -> None:
     given = [f"`{content.source}`: {content.kind}; it proves: {content.proves}" for content in contents]
     answer.sections.append(("What was given", given + [f"Not read: {text}" for text in answer.refused]))
     problems = [problem for content in contents for problem in content.problems]
@@ -175,7 +177,9 @@ def _from_counters(contents: Sequence[Content], seconds: float | None, problems:
             between = seconds or _seconds_between(first, last)
             changed = difference(last, {name: value for name, value in first.items() if value is not None})
             if _is_negative(changed):
-                problems.append(f"model '{first.get('name')}': a counter fell between both: it was loaded again meanwhile")
+                problems.append(
+                    f"model '{first.get('name')}': a counter fell between both: it was loaded again meanwhile"
+                )
                 continue
             words = "between both" + (f", about {between:.1f} s" if between else "")
             found.append(figures_of_counters(source, changed, between, words))
@@ -220,9 +224,11 @@ def _explain_model(
     answer: Explanation, model: str, measured: list[Figures], config: pb.ModelConfig | None, version: str
 ) -> None:
     title = f"Model '{model}'" if model else "The model"
-    texts = [] if config is None else [
-        f"Configuration: {describe_scheduling(config)}".replace(" 0 instances", " number of instances not given")
-    ]
+    texts = (
+        []
+        if config is None
+        else [f"Configuration: {describe_scheduling(config)}".replace(" 0 instances", " number of instances not given")]
+    )
     if config is not None:
         texts += [f"Known defect of Triton: {defect}" for defect in known_defects(config, version)]
     # The load generator and the server's counters describe the same requests: each has what the other lacks.
@@ -248,7 +254,9 @@ def _explain_model(
         texts.append(f"{figures.failed:.0f} requests failed beside {figures.requests or 0:.0f} that succeeded")
     if figures.steps:
         for step in figures.steps:
-            texts.append(f"Step '{step.model}': batching: {causes.batching(step, None)}; queue: {causes.queue(step, None)}")
+            texts.append(
+                f"Step '{step.model}': batching: {causes.batching(step, None)}; queue: {causes.queue(step, None)}"
+            )
     else:
         texts.append(f"**Does batching work?** {causes.batching(figures, config)}")
         texts.append(f"**Queue time**: {causes.queue(figures, config)}")
@@ -273,13 +281,13 @@ def _next(figures: Figures | None, config: pb.ModelConfig | None, model: str = "
         return f"Statistics a second time under the same load give the rate: `sleep 10; {command}`"
     if figures.queue_ms is None or figures.executions is None:
         return (
-            f"The server's counts under this load, twice: `curl -s localhost:8000/v2/models/{name}/stats > before.json; "
-            f"sleep 10; curl -s localhost:8000/v2/models/{name}/stats > after.json`"
+            f"The server's counts under this load, twice: `curl -s localhost:8000/v2/models/{name}/stats > before.json"
+            f"; sleep 10; curl -s localhost:8000/v2/models/{name}/stats > after.json`"
         )
     return (
-        f"Averages do not show single batches; a trace does: `tritonserver … --trace-config mode=triton --trace-config "
-        f"triton,file=trace.json --trace-config rate=1 --trace-config level=TIMESTAMPS`, then `tritonnb explain "
-        f"config.pbtxt trace.json`"
+        "Averages do not show single batches; a trace does: `tritonserver … --trace-config mode=triton --trace-config "
+        "triton,file=trace.json --trace-config rate=1 --trace-config level=TIMESTAMPS`, then `tritonnb explain "
+        "config.pbtxt trace.json`"
     )
 
 

@@ -109,7 +109,7 @@ def _read_perf_analyzer(source: str, text: str) -> Content:
     named = re.search(r"perf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*(\S+)", text)
     content = Content(source, "output of perf_analyzer", "")
     levels = list(_LEVEL.finditer(text))
-    for level, following in zip(levels, [*levels[1:], None], strict=True):
+    for level, following in zip(levels, [*levels[1:], None], strict=False):
         block = text[level.start() : len(text) if following is None else following.start()]
         figures = _level(source, level, block, int(rows) if rows else None, named[1] if named else "")
         if figures is not None:
@@ -148,9 +148,13 @@ def _level(source: str, level: re.Match[str], block: str, rows: int | None, mode
     server = server.partition("Server:")[2]
     rate = _number(throughput[1]) / (rows or 1)
     figures = _server_part(server, Figures(source, model=model, rate=rate))
-    steps = []
-    for match in re.finditer(r"^ *([^\s,:]+), version: *[^\n]*\n((?:.*\n?)*?)(?=^ *[^\s,:]+, version:|\Z)", composing, re.M):
-        steps.append(_server_part(match[2], Figures(source, model=match[1], rate=None)))
+    steps: list[Figures] = []
+    for match in re.finditer(
+        r"^ *([^\s,:]+), version: *[^\n]*\n((?:.*\n?)*?)(?=^ *[^\s,:]+, version:|\Z)", composing, re.M
+    ):
+        steps.append(  # noqa: PERF401 -- the pattern is long enough
+            _server_part(match[2], Figures(source, model=match[1], rate=None))
+        )
     if figures.requests:
         steps = [replace(step, rate=rate * (step.requests or 0) / figures.requests) for step in steps]
     return replace(
@@ -250,7 +254,7 @@ def _read_profile_export(source: str, document: Mapping[str, Any]) -> Content:
             for request in experiment.get("requests", ())
             if request.get("response_timestamps")
         ]
-        if len(times) < 2:
+        if len(times) < 2 or max(end for _, end in times) <= min(begin for begin, _ in times):
             continue
         seconds = (max(end for _, end in times) - min(begin for begin, _ in times)) / 1e9
         latencies = sorted((end - begin) / 1e6 for begin, end in times)
@@ -385,7 +389,9 @@ def _read_metrics(source: str, text: str) -> Content:
     return content
 
 
-_EXECUTING = re.compile(r"model (?:'|\")?([^\s,'\"]+)['\"]?, instance ['\"]?([^\s,'\"]+)['\"]?, executing (\d+) requests")
+_EXECUTING = re.compile(
+    r"model (?:'|\")?([^\s,'\"]+)['\"]?, instance ['\"]?([^\s,'\"]+)['\"]?, executing (\d+) requests"
+)
 _LOG_LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d", re.MULTILINE)
 
 
