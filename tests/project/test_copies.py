@@ -88,6 +88,7 @@ def error_of(call: Callable[[], object]) -> BaseException:
 
 #: Data, by name.
 DATA: dict[str, Callable[[SimpleNamespace], Any]] = {
+    "explanation": lambda m: tnb.explain("Concurrency: 4, throughput: 800 infer/sec, latency 5000 usec"),
     "recording": lambda made: made.simulated,
     "recording of a server": lambda made: made.live,
     "excerpt": lambda made: made.simulated.between(0, 100),
