@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise, zip_longest
+from operator import attrgetter
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
@@ -134,8 +135,10 @@ class LearnedTimes(VaryingService):
         """The typical time by size, the slow-down by number of busy instances, and the speeds that differ."""
         known = [one for one in self.executions if not one.first] or self.executions
         slow: dict[int, float] = {}
-        speeds: dict[str, float] = {}
-        for _ in range(3):
+        # First the speeds, among executions with the same rows and company: a slow instance that mostly runs alone
+        # would make company look fast.
+        speeds = _different_speeds(((one, one.time_ns) for one in known), attrgetter("busy", "rows"))
+        for _ in range(4):
             by_size, by_busy = defaultdict(list), defaultdict(list)
             times_ns = [one.time_ns / speeds.get(one.instance, 1.0) for one in known]
             for one, time_ns in zip(known, times_ns, strict=True):
@@ -405,15 +408,17 @@ class LearnedTimes(VaryingService):
         return draw
 
 
-def _speeds(pairs: Iterable[WithFactor]) -> dict[str, tuple[float, int]]:
+def _speeds(
+    pairs: Iterable[WithFactor], level: Callable[[RecordedExecution], object] = attrgetter("busy")
+) -> dict[str, tuple[float, int]]:
     """Return the median factor of each instance and the number of its executions, by its name.
 
     They are compared among executions that began beside as many others: the scheduler prefers some instances when all
     are idle, so that one instance may be slow only because it runs when others do.
     """
-    by_level: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_level: dict[object, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one, factor in pairs:
-        by_level[one.busy][one.instance].append(factor)
+        by_level[level(one)][one.instance].append(factor)
     levels = [
         {name: known for name, known in sorted(factors.items()) if len(known) >= LEAST_BATCHES}
         for factors in by_level.values()
@@ -422,9 +427,11 @@ def _speeds(pairs: Iterable[WithFactor]) -> dict[str, tuple[float, int]]:
     return {name: (statistics.median(known), len(known)) for name, known in most.items()}
 
 
-def _different_speeds(pairs: Iterable[WithFactor]) -> dict[str, float]:
+def _different_speeds(
+    pairs: Iterable[WithFactor], level: Callable[[RecordedExecution], object] = attrgetter("busy")
+) -> dict[str, float]:
     """Return the speeds of instances relative to their mean, if they differ notably; the mean is geometric."""
-    found = {name: speed for name, speed in _speeds(pairs).items() if speed[0] > 0}
+    found = {name: speed for name, speed in _speeds(pairs, level).items() if speed[0] > 0}
     factors = [factor for factor, _ in found.values()]
     if len(found) < 2 or max(factors) <= _NOTABLE_SPEED_RATIO * min(factors):
         return {}
