@@ -101,7 +101,7 @@ def explain(*sources: Source, seconds: float | None = None) -> Explanation:
     Examples
     --------
     >>> config = "name: 'm' max_batch_size: 8"
-    >>> explain(config, "Concurrency: 8, throughput: 100 infer/sec, latency 80000 usec").sections[1][0]
+    >>> explain(config, "Concurrency: 8, throughput: 100 infer/sec, latency 80000 usec").sections[2][0]
     "Model 'm'"
     """
     if not sources:

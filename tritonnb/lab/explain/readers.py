@@ -201,7 +201,7 @@ def _read_perf_csv(source: str, text: str) -> Content:
 
 def _csv_level(source: str, kind: str, row: Mapping[str, float]) -> Figures:
     level, is_rate = row[kind], kind != "Concurrency"
-    ms = {key: row[name] / 1e3 for key, name in (
+    ms: dict[str, Any] = {key: row[name] / 1e3 for key, name in (
         ("queue_ms", "Server Queue"), ("input_ms", "Server Compute Input"),
         ("infer_ms", "Server Compute Infer"), ("output_ms", "Server Compute Output"),
     ) if name in row}  # fmt: skip
@@ -295,6 +295,7 @@ def figures_of_counters(source: str, stats: Mapping[str, Any], seconds: float | 
         return None if not count or not parts or ns >= UNDERFLOW_NS else ns / count / 1e6
 
     sizes = {}
+    parts_ms: dict[str, Any] = {name: mean(part) for name, part in _PARTS.items()}
     for row in stats.get("batch_stats") or ():
         compute = [row.get(name) for name in ("compute_input", "compute_infer", "compute_output")]
         number = _integer(compute[1], "count")
@@ -305,7 +306,7 @@ def figures_of_counters(source: str, stats: Mapping[str, Any], seconds: float | 
         source, label, model=str(stats.get("name", "")), requests=success, failed=_integer(parts.get("fail"), "count"),
         rows=_integer(stats, "inference_count"), executions=_integer(stats, "execution_count"),
         hits=_integer(parts.get("cache_hit"), "count"), rate=success / seconds if seconds else None,
-        server_ms=mean("success"), sizes=sizes, **{name: mean(part) for name, part in _PARTS.items()},
+        server_ms=mean("success"), sizes=sizes, **parts_ms,
     )  # fmt: skip
 
 
