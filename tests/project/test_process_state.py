@@ -139,7 +139,6 @@ LISTED = {
     "lab/figures/picture.py": {"rcParams"},
     "model_zoo/digits.py": {"torch.manual_seed"},  # python -m tritonnb.model_zoo.digits
     "model_zoo/tiny_gpt.py": {"torch.set_num_threads"},
-    "notebook/live_batch_view.py": {"atexit.register"},
     "notebook/worker.py": {"atexit.register"},
     "lab/load/running_sweep.py": {"atexit.register"},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Required, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 #: A value that `json.dumps` accepts.
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
@@ -38,10 +38,14 @@ class ModelMetadata(TypedDict):
     outputs: list[TensorMetadata]
 
 
-class IndexEntry(TypedDict, total=False):
+# Not `Required`: Python 3.11 does not see it in the text of an annotation, and OpenAPI lists required names.
+class _ModelName(TypedDict):
+    name: str
+
+
+class IndexEntry(_ModelName, total=False):
     """A version of a model in the repository index, or a model without versions."""
 
-    name: Required[str]
     version: str
     state: str
     reason: str
