@@ -108,7 +108,15 @@ class Verification:
     @property
     def outside(self) -> list[str]:
         """The figures that lie outside their range."""
-        return [name for name, value in self.measured.items() if value not in self._range(name)]
+        return self._outside_of(self.prediction)
+
+    @property
+    def outside_arrived(self) -> list[str]:
+        """The figures that lie outside the range for the requests as they reached the server, if it is known."""
+        return self._outside_of(self.arrived or self.prediction)
+
+    def _outside_of(self, prediction: Prediction) -> list[str]:
+        return [name for name, value in self.measured.items() if value not in getattr(prediction, name)]
 
     def verdict(self) -> str:
         """Summarize the comparison in one sentence."""
@@ -121,7 +129,9 @@ class Verification:
     def _remark_on_arrivals(self) -> str:
         if self.arrived is None:
             return ""
-        return f" For the requests as they reached the server, it is {_largest(self._errors_of(self.arrived))}."
+        inside = len(self.measured) - len(self.outside_arrived)
+        error = _largest(self._errors_of(self.arrived))
+        return f" For the requests as they reached the server: {inside} within the range, largest error {error}."
 
     def _remark_on_duration(self) -> str:
         if self.relative_duration is None or abs(self.relative_duration - 1) < _SAME_SPEED:
