@@ -45,6 +45,8 @@ from .lab.simulation.arrivals import bursts as bursts
 from .lab.simulation.arrivals import constant as constant
 from .lab.simulation.arrivals import poisson as poisson
 from .lab.simulation.arrivals import sequences as sequences
+from .lab.simulation.calls import Call as Call
+from .lab.simulation.calls import calling as calling
 from .lab.simulation.service import fixed as fixed
 from .lab.simulation.service import jittered as jittered
 from .lab.simulation.service import linear as linear

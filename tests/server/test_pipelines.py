@@ -100,6 +100,9 @@ def test_recording_has_the_calls_of_a_model_below_its_request(write_model: Write
             assert request.record.exec_start_ns <= step.received_ns <= step.ended_ns <= request.ended_ns
         path = request.critical_path()
         assert sum(end - begin for _, begin, end in path) == request.latency_ns
+        assert sum(recording.blame(request).steps.values()) == request.latency_ns
+    simulated = recording.what_if({}).before.pipelines["caller"].requests
+    assert [tree(request) for request in simulated] == [tree(request) for request in pipeline.requests]
 
 
 def test_calls_of_a_batch_belong_to_each_of_its_requests(write_model: Write, isolate: bool) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import tritonclient.grpc.aio as grpcclient
 from google.protobuf import json_format
 
-from tools.differential.random_pipelines import ENSEMBLE, TOLERANCE_MS, RandomPipeline, stable_pipeline
+from tools.differential.random_pipelines import CALLED, ENSEMBLE, RandomPipeline, stable_pipeline
 
 #: How often a pipeline is sent that differs, and one that the machine does not send or execute in time.
 TRIES, TRIES_IF_LATE = 3, 10
@@ -47,6 +47,9 @@ class PipelineServer:
                 shutil.copy(Path(__file__).with_name("recorder.py"), directory / "model.py")
                 config.parameters["EXECUTION_MS"].string_value = str(pipeline.base_ms[name])
                 config.parameters["ROW_MS"].string_value = str(pipeline.row_ms[name])
+                if name in pipeline.calls:
+                    config.parameters["CALLED"].string_value = CALLED
+                    config.parameters["CALLS"].string_value = str(pipeline.calls[name])
             await self._client.load_model(name, config=json_format.MessageToJson(config))
         for _ in range(4):  # the first execution of an instance takes longer
             await self._send(1, "warm-up")
@@ -59,7 +62,7 @@ class PipelineServer:
         await asyncio.gather(*sending)
         batches = {name: self._logged(name) for name in pipeline.base_ms}
         latest_ms = max([self._latest_ms, *(late_ms for late_ms, _ in batches.values())])
-        return {name: logged for name, (_, logged) in batches.items()} if latest_ms < TOLERANCE_MS else None
+        return {name: logged for name, (_, logged) in batches.items()} if latest_ms < pipeline.tolerance_ms else None
 
     async def _send_at(self, start: float, number: int, at_ms: float, rows: int) -> None:
         loop = asyncio.get_running_loop()
@@ -105,6 +108,9 @@ async def main() -> None:
     parser.add_argument("url", help="host:port of the server's gRPC endpoint")
     parser.add_argument("repository", type=Path, help="the server's model repository")
     parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument(
+        "--unit-ms", type=float, default=10, help="executions take 0.5 to 4 units; more on a busy machine"
+    )
     parser.add_argument("--seed", type=int, help="by default a fresh one")
     options = parser.parse_args()
     seed = random.randrange(10**6) if options.seed is None else options.seed
@@ -113,7 +119,7 @@ async def main() -> None:
     async with grpcclient.InferenceServerClient(options.url) as client:
         server = PipelineServer(client, options.repository)
         for number in range(1, options.runs + 1):
-            counts[await compare(server, stable_pipeline(rng))] += 1
+            counts[await compare(server, stable_pipeline(rng, options.unit_ms))] += 1
             if number % 10 == 0:
                 print(number, dict(counts), flush=True)
     print(f"{options.runs} pipelines of seed {seed}: {dict(counts)}")

@@ -1,4 +1,4 @@
-"""Random ensembles of two to five models, with service times: chains, diamonds, and steps with several readers."""
+"""Random ensembles of two to five models, with service times: chains, diamonds, steps with several readers, calls."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ from tritonnb.lab.simulation.service import Service
 ENSEMBLE = "pipeline"
 
 
+#: The model that the model of a step may call.
+CALLED = "called"
+
+
 @dataclass
 class RandomPipeline:
-    """An ensemble, its configurations by name, and its traffic."""
+    """An ensemble, its configurations by name, and its traffic.
 
+    ``calls`` has the number of calls that each request of a model makes, one after another, by its name. Its times are
+    about a few ``unit_ms``: changes of ``tolerance_ms`` must not change the batches of a stable pipeline.
+    """
+
+    unit_ms: float
+    calls: dict[str, int] = field(default_factory=dict)
     configs: dict[str, pb.ModelConfig] = field(default_factory=dict)
     base_ms: dict[str, float] = field(default_factory=dict)
     row_ms: dict[str, float] = field(default_factory=dict)
@@ -27,7 +37,16 @@ class RandomPipeline:
     @property
     def services(self) -> dict[str, Service]:
         """The service time of each model."""
-        return {name: tnb.linear(per_row_ms=self.row_ms[name], base_ms=base) for name, base in self.base_ms.items()}
+        times = {name: tnb.linear(per_row_ms=self.row_ms[name], base_ms=base) for name, base in self.base_ms.items()}
+        return times | {name: self._calling(name, self.base_ms[name]) for name in self.calls}
+
+    def _calling(self, name: str, before_ms: float) -> Service:
+        return tnb.calling([(CALLED, self.calls[name])], before_ms=before_ms)
+
+    @property
+    def tolerance_ms(self) -> float:
+        """How late executions and arrivals may be."""
+        return self.unit_ms / 4
 
     def batches(self, rng: random.Random | None = None) -> dict[str, list[list[int]]]:
         """Simulate the pipeline; with ``rng`` executions and requests are a little late."""
@@ -35,13 +54,14 @@ class RandomPipeline:
             return batches_by_step(tnb.simulate(self.configs, self.arrivals, self.services))
 
         def late_ms() -> float:
-            return rng.uniform(0, TOLERANCE_MS)
+            return rng.uniform(0, self.tolerance_ms)
 
         def slower(service: Service) -> Service:
             return tnb.service_time(partial(_later, service, late_ms), unit="ms")
 
         arrivals = [tnb.Arrival(one.time_us + 1000 * late_ms(), one.rows) for one in self.arrivals]
         services = {name: slower(service) for name, service in self.services.items()}
+        services |= {name: self._calling(name, self.base_ms[name] + late_ms()) for name in self.calls}
         return batches_by_step(tnb.simulate(self.configs, arrivals, services))
 
 
@@ -49,9 +69,11 @@ def _later(service: Service, late_ms: Callable[[], float], rows: int) -> float:
     return service(rows) / 1e6 + late_ms()
 
 
-def random_pipeline(rng: random.Random, requests: int = 12, unit_ms: float = 10) -> RandomPipeline:
-    """Draw a pipeline; its times are about a few units."""
-    pipeline = RandomPipeline()
+def random_pipeline(
+    rng: random.Random, requests: int = 12, unit_ms: float = 10, calls_share: float = 0.0
+) -> RandomPipeline:
+    """Draw a pipeline; its times are about a few units. In a share of the pipelines, a model calls another one."""
+    pipeline = RandomPipeline(unit_ms)
     tensors = ["X"]
     steps = []
     for number in range(rng.randint(2, 5)):
@@ -71,6 +93,8 @@ def random_pipeline(rng: random.Random, requests: int = 12, unit_ms: float = 10)
         pipeline.configs[name] = config
         pipeline.base_ms[name] = round(rng.uniform(0.5, 4) * unit_ms, 1)
         pipeline.row_ms[name] = rng.choice((0.0, round(0.2 * unit_ms, 1)))
+    if rng.random() < calls_share:
+        _add_call(pipeline, rng.choice(list(pipeline.configs)), rng)
     ensemble = pb.ModelConfig(name=ENSEMBLE, platform="ensemble", max_batch_size=8)
     ensemble.input.add(name="X", data_type="TYPE_FP32", dims=[1])
     read = {tensor for _, inputs, _ in steps for tensor in inputs}
@@ -87,14 +111,22 @@ def random_pipeline(rng: random.Random, requests: int = 12, unit_ms: float = 10)
     return pipeline
 
 
-#: Changes in ms of executions and arrivals that must not change the batches of a stable pipeline.
-TOLERANCE_MS = 2.5
+def _add_call(pipeline: RandomPipeline, caller: str, rng: random.Random) -> None:
+    """Let a model execute one request at a time, and call another model for it."""
+    called = pb.ModelConfig(name=CALLED, backend="python", max_batch_size=8, dynamic_batching={})
+    called.instance_group.add(count=1, kind="KIND_CPU")
+    called.input.add(name="I0", data_type="TYPE_FP32", dims=[1])
+    called.output.add(name="O", data_type="TYPE_FP32", dims=[1])
+    pipeline.configs = {CALLED: called, **pipeline.configs}  # loaded first
+    pipeline.base_ms[CALLED], pipeline.row_ms[CALLED] = round(rng.uniform(0.5, 2) * pipeline.unit_ms, 1), 0.0
+    pipeline.configs[caller].ClearField("dynamic_batching")
+    pipeline.row_ms[caller], pipeline.calls[caller] = 0.0, rng.choice((1, 2))
 
 
-def stable_pipeline(rng: random.Random) -> RandomPipeline:
+def stable_pipeline(rng: random.Random, unit_ms: float = 10) -> RandomPipeline:
     """Draw a pipeline whose batches a few milliseconds do not change."""
     while True:
-        pipeline = random_pipeline(rng)
+        pipeline = random_pipeline(rng, unit_ms=unit_ms, calls_share=0.3)
         expected = pipeline.batches()
         if all(pipeline.batches(rng) == expected for _ in range(12)):
             return pipeline

@@ -143,7 +143,7 @@ def _not_written(name: str, tensor: str, writer: dict[str, pb.ModelEnsembling.St
     return f"{message}: at least one of its depending tensors, '{missing}', is not connected"
 
 
-def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
+def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]], between: str = "ensembles") -> None:
     """Check that an ensemble does not contain itself through other ensembles.
 
     Parameters
@@ -151,6 +151,8 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
     name : str
     steps_of : callable
         ``steps_of(name)`` returns the models of an ensemble's steps; nothing for other models.
+    between : str, optional
+        What depends on itself, for the error.
 
     Raises
     ------
@@ -159,7 +161,7 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
     """
     for model, steps in _step_lists(name, steps_of):
         if name in steps:
-            raise InvalidArgumentError(f"circular dependency between ensembles: {name} -> ... -> {model} -> {name}")
+            raise InvalidArgumentError(f"circular dependency between {between}: {name} -> ... -> {model} -> {name}")
 
 
 def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:

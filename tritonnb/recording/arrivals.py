@@ -6,7 +6,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import cast
 
 from tritonnb.core.arguments import require_positive
@@ -38,6 +38,10 @@ class Arrival:
     steps : int, optional
         How often the model executes the request: the tokens of a generation with iterative sequences. A model without
         them runs all steps in one execution, which takes as long as the request with the most steps.
+    step_rows : dict of str to int, optional
+        Of an ensemble, the rows of its requests to models whose rows differ, by name: the lines of text in an image.
+    step_keys : dict of str to hashable, optional
+        The batch keys of those requests, where they differ.
 
     Attributes
     ----------
@@ -70,6 +74,8 @@ class Arrival:
     batch_key: Hashable = None
     cancel_us: float | None = None
     steps: int = 1
+    step_rows: Mapping[str, int] | None = field(default=None, hash=False)
+    step_keys: Mapping[str, Hashable] | None = field(default=None, hash=False)
     _: KW_ONLY
     us: InitVar[float | None] = None
     ms: InitVar[float | None] = None
@@ -77,6 +83,8 @@ class Arrival:
     def __post_init__(self, us: float | None, ms: float | None) -> None:
         is_usual = us is None and ms is None and type(self.time_us) in (int, float)
         is_usual = is_usual and type(self.rows) is type(self.steps) is int  # there may be a million of them
+        if self.step_rows is not None:
+            require_positive(**{f"step_rows[{name!r}]": rows for name, rows in self.step_rows.items()})
         if is_usual and 0 <= self.time_us < math.inf and self.rows > 0 and self.steps > 0:
             return
         times = [(time, scale) for time, scale in ((self.time_us, 1), (us, 1), (ms, 1000)) if time is not None]
@@ -129,6 +137,8 @@ class Arrival:
             self.batch_key,
             cancel_us,
             self.steps,
+            self.step_rows,
+            self.step_keys,
         )
 
 

@@ -16,10 +16,12 @@ from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Scheduler, Stage
 
 #: The kinds of events, in the order in which events of one time are processed.
-_END: Final = 0
+END: Final = 0
 ARRIVAL: Final = 1
 CANCEL: Final = 2
 _WAKE: Final = 3
+#: The duration of an execution that ends when `VirtualTime.end` is called.
+OPEN: Final = -1
 
 
 class VirtualBatch:
@@ -102,7 +104,7 @@ class VirtualTime:
     ----------
     scheduler : Scheduler
     service : callable
-        ``service(decision)`` returns the duration of an execution in ns.
+        ``service(decision)`` returns the duration of an execution in ns, or `OPEN`.
     instance_count : int
         All are idle at time 0.
     check : callable, optional
@@ -153,6 +155,7 @@ class VirtualTime:
         self._keep = keep
         self._wake_planned: int | None = None
         self._ends: list[int] = []  # of the running executions, as a heap
+        self._open: dict[int, tuple[Execute, ResponseOrder | None, VirtualBatch | None]] = {}  # by instance
         for instance in range(instance_count):
             self._apply(scheduler.instance_idle(instance, 0))
 
@@ -164,7 +167,7 @@ class VirtualTime:
     @property
     def running(self) -> int:
         """Number of executions now."""
-        return len(self._ends)
+        return len(self._ends) + len(self._open)
 
     def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request."""
@@ -196,6 +199,14 @@ class VirtualTime:
         """Handle the cancellation of a request at the current time."""
         request.cancelled = True
         self._apply(self.scheduler.cancel(request, self.now))
+
+    def end(self, instance: int) -> None:
+        """End an `OPEN` execution at the current time."""
+        decision, order, batch = self._open.pop(instance)
+        if batch is not None:
+            batch.end_ns = self.now
+        heappush(self._ends, self.now)
+        self._ended((decision, order))
 
     def _woken(self, _: None) -> None:
         # A wake that has been replaced stays in the queue and is recognised here; removing it would take a search.
@@ -238,13 +249,18 @@ class VirtualTime:
         now = self._clock.now
         for decision in decisions:
             if isinstance(decision, Execute):
-                end = now + self._service(decision)
+                duration = self._service(decision)
+                end, batch = now + duration, None
                 if self._keep:
-                    self.batches.append(VirtualBatch(decision, now, end, self.scheduler.queue_depth()))
+                    batch = VirtualBatch(decision, now, end, self.scheduler.queue_depth())
+                    self.batches.append(batch)
                 # Asked at the start: a change of preserve_ordering does not concern batches that run.
                 order = self.scheduler.response_order(decision.instance)
+                if duration == OPEN:
+                    self._open[decision.instance] = (decision, order, batch)
+                    continue
                 heappush(self._ends, end)
-                self._clock.schedule(end, _END, self._ended, (decision, order))
+                self._clock.schedule(end, END, self._ended, (decision, order))
             elif isinstance(decision, Stage):
                 if self._staged is None:
                     self._apply(self.scheduler.execute_staged(decision.instance, now))

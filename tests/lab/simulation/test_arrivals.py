@@ -152,7 +152,7 @@ def test_sequence_lengths_must_be_a_list() -> None:
 
 
 def test_arrival_at_another_time_differs_only_in_its_times() -> None:
-    arrival = Arrival(1000, 2, 3, 4, "sequence", True, True, "shape", 1500, 6)
+    arrival = Arrival(1000, 2, 3, 4, "sequence", True, True, "shape", 1500, 6, {"net": 3}, {"net": "other"})
     usual = Arrival(1000)
     assert [field.name for field in fields(Arrival) if getattr(arrival, field.name) == getattr(usual, field.name)] == [
         "time_us"

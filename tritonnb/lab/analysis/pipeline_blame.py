@@ -172,13 +172,13 @@ class PipelineBlame:
     def remedies(self) -> tuple[str, ...]:
         """What one more instance of each step does to the p99 (or p90) of the ensemble, by simulation, the best first.
 
-        Empty for a model that calls others, a sample of a trace, and more than 20,000 requests.
+        Empty for a recording of several pipelines, a sample of a trace, and more than 20,000 requests.
         """
         if len(self.recording.requests) > _MOST_SIMULATED:
             return ()
         try:
             return tuple(_one_more_instance(self.recording))
-        except InvalidArgumentError:  # the recording is not of one ensemble alone
+        except InvalidArgumentError:  # the recording is not of one pipeline alone
             return ()
 
     def _shown_rows(self) -> Iterator[tuple[str, str, float, float, str]]:

@@ -1,28 +1,25 @@
-"""`Recording.what_if` of pipelines: an ensemble and the models of its steps, simulated with edits of some of them."""
+"""`Recording.what_if` of pipelines: ensembles and models that call others, simulated with edits of some models."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
 from statistics import fmean
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import EnsembleExecuted, RequestArrived, RequestCancelled, StepSent
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.learned_calls import learned_calls
 from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_executions import executions_of
 from tritonnb.lab.analysis.reproduction import is_near
-from tritonnb.lab.simulation.models import needed_models, step_names
+from tritonnb.lab.simulation.models import needed_models
 from tritonnb.lab.simulation.run import run_models
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.editable_config import with_overrides
-from tritonnb.recording.arrivals import arrival_of
 from tritonnb.recording.recording import Recording
-from tritonnb.scheduling.reasons import BLS_REQUEST
 from tritonnb.telemetry.quantiles import quantile
 
 #: Figures of the pipeline, and of each step, with their formats.
@@ -52,7 +49,7 @@ class PipelineRerun:
     Attributes
     ----------
     model : str
-        The ensemble that clients call.
+        The ensemble, or the model that calls others, that clients call.
     configs : dict of str to ModelConfig
         Of the models that its requests run, and of models that clients call themselves.
     services : dict of str to Service
@@ -62,35 +59,22 @@ class PipelineRerun:
     Raises
     ------
     InvalidArgumentError
-        If there is not exactly one pipeline, a model calls others, or a configuration is missing.
+        If there is not exactly one pipeline, a configuration is missing, or a model calls itself, or others after its
+        execution.
     """
 
     def __init__(self, rec: Recording, services: Mapping[str, Service] | None = None) -> None:
-        sent = [event for event in rec.events if isinstance(event, StepSent)]
-        callers = sorted({event.model for event in sent if event.rule == BLS_REQUEST})
-        if callers:
-            raise InvalidArgumentError(
-                f"what_if expected ensembles, got a pipeline in which model '{callers[0]}' calls others: its own time "
-                "between the calls cannot be simulated yet; use rec.for_model() for one model"
-            )
         if len(rec.pipelines) != 1:
             names = ", ".join(map(repr, rec.pipelines)) or "none"
             raise InvalidArgumentError(f"what_if expected a recording of one pipeline, got {names}")
         [self.model] = rec.pipelines
-        cancelled_ns = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestCancelled)}
-        arrivals = _arrivals(rec, sent)
-        begin_ns = min(entries[0][0] for entries in arrivals.values())
-        self.arrivals = {
-            model: [
-                arrival_of(replace(event, time_ns=time_ns), begin_ns, cancelled_ns.get(event.serial))
-                for time_ns, event in entries
-            ]
-            for model, entries in arrivals.items()
-        }
+        arrivals = RecordedArrivals(rec)
+        self.arrivals = arrivals.of_clients()
+        recorded: dict[str, Service] = {**learned_calls(rec, arrivals)}
         executed = {batch.model for batch in rec.batches}
-        self.services: dict[str, Service] = {
-            name: (services or {}).get(name) or _recorded_times(rec, name, begin_ns) for name in sorted(executed)
-        }
+        for name in sorted(executed - recorded.keys()):
+            recorded[name] = _recorded_times(rec, name, arrivals.begin_ns)
+        self.services = {**recorded, **(services or {})}
         missing = sorted({*self.arrivals, *executed} - rec.configs.keys())
         if missing:
             raise InvalidArgumentError(f"what_if expected the configuration of model '{missing[0]}', got none")
@@ -120,30 +104,6 @@ class PipelineRerun:
         return Recording(run_models(configs, self.arrivals, self.services, seed), configs, simulated=True)
 
 
-def _arrivals(rec: Recording, sent: Sequence[StepSent]) -> dict[str, list[tuple[int, RequestArrived]]]:
-    """Return what clients sent, by model: when, and as which event; requests that are neither a step nor a call."""
-    inner = {event.step_serial for event in sent}
-    step_of = {event.serial: event.step_serial for event in reversed(sent)}  # the first step
-    arrivals: dict[str, list[tuple[int, RequestArrived]]] = defaultdict(list)
-    for serial, event in rec.arrived.items():
-        if serial not in inner:
-            arrivals[event.model].append((event.time_ns, event))
-    # An ensemble has no event for an arrival; its steps inherit everything but the time and the number of rows.
-    for ended in rec.events:
-        if isinstance(ended, EnsembleExecuted) and ended.serial not in inner and ended.serial in step_of:
-            first = _inherited(rec, step_of, ended.serial)
-            if first is not None:
-                arrivals[ended.model].append((ended.received_ns, replace(first, size=ended.size)))
-    return {model: sorted(entries, key=itemgetter(0)) for model, entries in arrivals.items()}
-
-
-def _inherited(rec: Recording, step_of: Mapping[int, int], serial: int) -> RequestArrived | None:
-    """Return the arrival of the first request that was executed for a request; None if it is not recorded."""
-    while serial in step_of:
-        serial = step_of[serial]
-    return rec.arrived.get(serial)
-
-
 def _recorded_times(rec: Recording, name: str, begin_ns: int) -> LearnedTimes:
     """Return the recorded times of one model; their moments count from the first arrival of a client."""
     alone = rec.for_model(name)
@@ -158,7 +118,7 @@ class PipelineComparison:
     Attributes
     ----------
     model : str
-        The ensemble.
+        The ensemble, or the model that calls others.
     before, after : Recording
         Simulated with the same arrivals and execution times.
     edits : dict of str to dict
@@ -241,6 +201,12 @@ class PipelineComparison:
         formats = {**_FIGURES, **_STEP_FIGURES}
         return {name: formats[name.rpartition(": ")[2]].format(value) for name, value in self._figures(run).items()}
 
+    @cached_property
+    def _executed(self) -> list[str]:
+        """The models of the pipeline that were executed, in the order in which they began."""
+        requests = (one for root in self.recorded.pipelines[self.model].requests for one in root.walk())
+        return list(dict.fromkeys(one.model for one in requests if one.record is not None))
+
     def _figures(self, run: Recording) -> dict[str, float]:
         pipeline = run.pipelines[self.model].requests
         latencies_ms = sorted(request.latency_ns / 1e6 for request in pipeline if not request.failed)
@@ -252,21 +218,12 @@ class PipelineComparison:
             "latency_p50_ms": quantile(latencies_ms, 0.5),
             "latency_p99_ms": quantile(latencies_ms, 0.99),
         }
-        for name in _executed_steps(self.model, run.configs):
+        for name in self._executed:
             batches = [batch for batch in run.batches if batch.model == name]
             queues_ms = [request.queue_ns / 1e6 for request in run.requests if request.model == name]
             figures[f"{name}: mean_batch_size"] = fmean(batch.size for batch in batches) if batches else 0.0
             figures[f"{name}: queue_mean_ms"] = fmean(queues_ms) if queues_ms else 0.0
         return figures
-
-
-def _executed_steps(ensemble: str, configs: Mapping[str, pb.ModelConfig]) -> list[str]:
-    """Return the models below an ensemble that are executed, in the order of the steps."""
-    names: dict[str, None] = {}
-    for step in step_names(configs[ensemble]):
-        inner = _executed_steps(step, configs) if configs[step].HasField("ensemble_scheduling") else [step]
-        names |= dict.fromkeys(inner)
-    return list(names)
 
 
 def _label(name: str) -> str:

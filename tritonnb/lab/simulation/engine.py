@@ -19,7 +19,7 @@ from tritonnb.lab.simulation.replicas import Replicas, RouterFunction
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.instance_names import instance_on
 from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
-from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualClock, VirtualTime
+from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, OPEN, FinalResponse, VirtualClock, VirtualTime
 from tritonnb.telemetry.quantiles import quantile
 
 _pack = Struct("4q").pack
@@ -35,8 +35,8 @@ class SimulatedRequest(Schedulable):
     arrival : Arrival
         What a client sent; the requests of an ensemble's steps have that of their ensemble.
     parent : object
-        Who waits for the response: for the step of an ensemble the ensemble and its decision, for a client of a closed
-        loop a function that takes the time; None if nobody does.
+        Who waits for the response: for the step of an ensemble the ensemble and its decision, for a call the calling
+        model and the call, for a client of a closed loop a function that takes the time; None if nobody does.
     responded : bool
         Whether the final response has been sent.
     """
@@ -94,6 +94,14 @@ class Columns:
     def add_request(self, serial: int, rows: int, received_ns: int, queued_ns: int) -> None:
         """Add a request of the next batch."""
         self.requests += _pack(serial, rows, received_ns, queued_ns)
+
+    def add_execution(self, rows: int, requests: Sequence[SimulatedRequest], start_ns: int, end_ns: int) -> None:
+        """Add a batch with its requests; ``rows`` includes its null rows."""
+        null_rows = rows
+        for request in requests:
+            null_rows -= request.batch_size
+            self.add_request(request.serial, request.batch_size, request.received_ns, request.queued_ns)
+        self.add_batch(start_ns, end_ns, len(requests), null_rows)
 
     def summary(self) -> dict[str, float]:
         """Return the key figures; `Recording.summary` documents keys and units."""
@@ -166,6 +174,11 @@ class SimulatedReplica:
         """Return the time of an execution that begins now: of one step, or of all if the model is not iterative."""
         model = self._model
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
+        if model.columns is None:
+            self.queued_ns.append([request.queued_ns for request in requests])
+        if model.makes_calls:
+            model.begin(self, decision, requests)
+            return OPEN
         now, time_ns, steps = model.clock.now, 0, 1
         idle_ns, server_idle_ns = now - self._free_ns[decision.instance], max(0, now - max(self._free_ns))
         for request in requests:
@@ -182,14 +195,8 @@ class SimulatedReplica:
                         self._generate(request, now + time_ns)
                     request.step += 1
         self._free_ns[decision.instance] = now + time_ns
-        if model.columns is None:
-            self.queued_ns.append([request.queued_ns for request in requests])
-        else:
-            null_rows = decision.size
-            for request in requests:
-                null_rows -= request.batch_size
-                model.columns.add_request(request.serial, request.batch_size, request.received_ns, request.queued_ns)
-            model.columns.add_batch(now, now + time_ns, len(requests), null_rows)
+        if model.columns is not None:
+            model.columns.add_execution(decision.size, requests, now, now + time_ns)
         return time_ns
 
     def _generate(self, request: SimulatedRequest, now_ns: int) -> None:
@@ -237,16 +244,20 @@ class Target:
         InvalidArgumentError
             If it has more rows than ``max_batch_size``.
         """
-        if 0 < self._max_rows < arrival.rows:
-            raise InvalidArgumentError(
-                f"inference request batch-size must be <= {self._max_rows} for '{self.name}', got {arrival.rows}"
-            )
         request = SimulatedRequest(arrival, serial)
         request.received_ns = time_ns
         if parent is not None:
             request.parent = parent
-            if not self._max_rows:  # the tensors of a model that does not batch have no dimension of rows
-                request.batch_size = 1
+            if arrival.step_rows is not None:
+                request.batch_size = arrival.step_rows.get(self.name, arrival.rows)
+            if arrival.step_keys is not None:
+                request.batch_key = arrival.step_keys.get(self.name, arrival.batch_key)
+        if 0 < self._max_rows < request.batch_size:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be <= {self._max_rows} for '{self.name}', got {request.batch_size}"
+            )
+        if parent is not None and not self._max_rows:
+            request.batch_size = 1  # the tensors of a model that does not batch have no dimension of rows
         if self._reports_arrivals and self.columns is None:
             # As clients send it: the scheduler may give a request a correlation ID.
             key = request.batch_key
@@ -275,6 +286,10 @@ class Target:
         """Handle the cancellation of a request before its response, at the current time."""
         raise NotImplementedError
 
+    def step_answered(self, cause: object, request: SimulatedRequest, error: TritonError | None) -> None:
+        """Handle the response to a request of a step, or to a call; ``cause`` is the second item of its parent."""
+        raise NotImplementedError
+
     def events(self) -> list[Event]:
         """Return the events that a live server would emit; in order, if they have the same time."""
         raise NotImplementedError
@@ -282,6 +297,11 @@ class Target:
 
 class SimulatedModel(Target):
     """A model in one or several replicas.
+
+    Attributes
+    ----------
+    makes_calls : bool
+        Whether `begin` executes its batches.
 
     Parameters
     ----------
@@ -313,6 +333,7 @@ class SimulatedModel(Target):
         route: RouterFunction,
     ) -> None:
         super().__init__(config, clock, answered, columns)
+        self.makes_calls = False
         self.times = times
         self.first_step_ns = first_step_ns
         self.iterative: bool = config.sequence_batching.iterative_sequence
@@ -336,6 +357,10 @@ class SimulatedModel(Target):
             self._first.cancelled(request)
         else:
             self._routed.cancelled(request)
+
+    def begin(self, replica: SimulatedReplica, decision: Execute, requests: list[SimulatedRequest]) -> None:
+        """Execute a batch that begins at the current time, until `VirtualTime.end`."""
+        raise NotImplementedError
 
     def respond(self, response: FinalResponse) -> None:
         """Handle a replica's response to a request."""

@@ -79,8 +79,9 @@ class SimulatedEnsemble(Target):
         for step_request, model in list(run.open.items()):
             model.cancel(step_request)
 
-    def step_answered(self, decision: RunStep, request: SimulatedRequest, error: TritonError | None) -> None:
-        """Handle the response to the request of a step."""
+    def step_answered(self, cause: object, request: SimulatedRequest, error: TritonError | None) -> None:
+        """Handle the response to the request of a step; ``cause`` is the decision to send it."""
+        decision = cast("RunStep", cause)
         run = cast("SimulatedRun", decision.run)
         del run.open[request]
         scheduler, step = self._scheduler, decision.step
@@ -155,11 +156,11 @@ class SimulatedEnsemble(Target):
 
 
 def answer(request: SimulatedRequest, time_ns: int, error: TritonError | None) -> None:
-    """Report a final response to the ensemble whose step has sent the request, or to the client."""
+    """Report a final response to the ensemble or the model that has sent the request, or to the client."""
     parent = request.parent
     if isinstance(parent, tuple):
-        ensemble, decision = cast("tuple[SimulatedEnsemble, RunStep]", parent)
-        ensemble.step_answered(decision, request, error)
+        sender, cause = cast("tuple[Target, object]", parent)
+        sender.step_answered(cause, request, error)
     elif parent is not None:
         cast("Callable[[int], None]", parent)(time_ns)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.calls import CallingService
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_ensemble_scheduling, check_no_cycle
 from tritonnb.model_config.read import AnyConfig, read_config
@@ -67,14 +68,15 @@ def _named(config: pb.ModelConfig, name: str) -> pb.ModelConfig:
     return config
 
 
-def entry_model(configs: Mapping[str, pb.ModelConfig], model: str | None) -> str:
+def entry_model(configs: Mapping[str, pb.ModelConfig], services: Mapping[str, Service], model: str | None) -> str:
     """Return the name of the model that clients send requests to.
 
     Parameters
     ----------
     configs : dict of str to ModelConfig
+    services : dict of str to Service
     model : str or None
-        None for the only ensemble that is not part of another one, or the only model.
+        None for the only ensemble or calling model that is not below another one, or the only model.
 
     Raises
     ------
@@ -82,9 +84,9 @@ def entry_model(configs: Mapping[str, pb.ModelConfig], model: str | None) -> str
         If there is no such model, or several could be meant.
     """
     if model is None:
-        ensembles = [name for name, config in configs.items() if config.HasField("ensemble_scheduling")]
-        steps = {step for name in ensembles for step in step_names(configs[name])}
-        entries = [name for name in ensembles if name not in steps] or list(configs)
+        below = {name: models_below(config, services.get(name)) for name, config in configs.items()}
+        inner = {step for steps in below.values() for step in steps}
+        entries = [name for name, steps in below.items() if steps and name not in inner] or list(configs)
         if len(entries) == 1:
             return entries[0]
         raise InvalidArgumentError(f"simulation expected the option model, one of {', '.join(entries)}")
@@ -96,31 +98,35 @@ def entry_model(configs: Mapping[str, pb.ModelConfig], model: str | None) -> str
 def needed_models(
     configs: Mapping[str, pb.ModelConfig], entries: Iterable[str], services: Mapping[str, Service]
 ) -> dict[str, pb.ModelConfig]:
-    """Return the models that requests to some models run, with their steps before each ensemble.
+    """Return the models that requests to some models run, each after its steps and the models that it calls.
 
     Raises
     ------
     InvalidArgumentError
-        If the model of a step or its service time is missing, or an ensemble does not match the models of its steps.
+        If the model of a step or its service time is missing, an ensemble does not match the models of its steps, or a
+        model calls itself through others.
     """
     needed: dict[str, pb.ModelConfig] = {}
+
+    def below(name: str) -> Sequence[str]:
+        return models_below(configs[name], services.get(name)) if name in configs else ()
 
     def add(name: str) -> None:
         if name in needed:
             return
-        config = configs[name]
-        if not config.HasField("ensemble_scheduling"):
-            if name not in services:
-                raise InvalidArgumentError(f"model '{name}': simulation expected its service time, got none")
-        else:
+        config, is_ensemble = configs[name], configs[name].HasField("ensemble_scheduling")
+        if is_ensemble:
             check_ensemble_scheduling(config)
-            check_no_cycle(name, lambda step: step_names(configs[step]) if step in configs else ())
-            for step in step_names(config):
-                if step not in configs:
-                    raise InvalidArgumentError(
-                        f"model '{name}': simulation expected the configuration of its step '{step}', got none"
-                    )
-                add(step)
+        elif name not in services:
+            raise InvalidArgumentError(f"model '{name}': simulation expected its service time, got none")
+        check_no_cycle(name, below, "ensembles" if is_ensemble else "models that call others")
+        for step in below(name):
+            if step not in configs:
+                raise InvalidArgumentError(
+                    f"model '{name}': simulation expected the configuration of its step '{step}', got none"
+                )
+            add(step)
+        if is_ensemble:
             _check_ensemble(config, {step: configs[step] for step in step_names(config)})
         needed[name] = config
 
@@ -134,6 +140,11 @@ def _check_ensemble(config: pb.ModelConfig, steps: Mapping[str, pb.ModelConfig])
     if all(step.input and step.output for step in steps.values()):
         versions = {step.model_name: max(1, step.model_version) for step in config.ensemble_scheduling.step}
         check_ensemble(config, {name: StepModel(step, (versions[name],)) for name, step in steps.items()})
+
+
+def models_below(config: pb.ModelConfig, service: Service | None) -> Sequence[str]:
+    """Return the models of an ensemble's steps, or those that a model calls."""
+    return service.models if isinstance(service, CallingService) else step_names(config)
 
 
 def step_names(config: pb.ModelConfig) -> list[str]:

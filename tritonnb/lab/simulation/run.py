@@ -14,6 +14,8 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Event
 from tritonnb.core.failures import warn
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop
+from tritonnb.lab.simulation.calling_models import CallingModel
+from tritonnb.lab.simulation.calls import CallingService
 from tritonnb.lab.simulation.engine import Columns, SimulatedModel, Simulation, Target, in_order
 from tritonnb.lab.simulation.ensembles import SimulatedEnsemble, answer, execution_times
 from tritonnb.lab.simulation.replicas import Router, make_router
@@ -99,7 +101,7 @@ def run_models(
     Parameters
     ----------
     configs : dict of str to ModelConfig
-        By name; the models of the steps of each ensemble among them.
+        By name; the models of the steps of each ensemble, and those that are called, among them.
     arrivals : dict of str to Arrivals
         By the name of the model that clients send them to.
     services : dict of str to Service
@@ -116,7 +118,7 @@ def run_models(
         name = next(iter(configs))
         raise InvalidArgumentError(f"model '{name}': simulation expected at least 1 replica, got {replicas}")
     ensembles = {name for name, config in configs.items() if config.HasField("ensemble_scheduling")}
-    simulation = Simulation(has_steps=bool(ensembles) or len(arrivals) > 1)
+    simulation = Simulation(has_steps=len(configs) > 1)
     times: dict[str, ExecutionTimes] = {}
     targets: dict[str, Target] = {}
 
@@ -134,13 +136,17 @@ def run_models(
     def model(name: str, kept: Columns | None) -> Target:
         config = configs[name]
         # The models of a pipeline vary independently of one another, and the first like a single model.
-        times[name] = ExecutionTimes(services[name], seed + len(times) if ensembles else seed)
+        service, model_seed = services[name], seed + len(times)
+        times[name] = ExecutionTimes(service, model_seed)
         instances = instance_names(config)
         schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
         route = make_router(router, seed)
-        return SimulatedModel(
-            config, simulation.clock, answer, kept, instances, schedulers, times[name], first_step_ns, route
-        )
+        parts = (config, simulation.clock, answer, kept, instances, schedulers, times[name], first_step_ns, route)
+        if not isinstance(service, CallingService):
+            return SimulatedModel(*parts)
+        caller = CallingModel(*parts)
+        caller.make_calls(service.plans(model_seed), {called: target(called) for called in service.models}, simulation)
+        return caller
 
     workload = {target(name): requests for name, requests in arrivals.items()}
     streams = {receiver: requests for receiver, requests in workload.items() if not isinstance(requests, ClosedLoop)}
@@ -151,6 +157,11 @@ def run_models(
     is_read_ahead = columns is None or not any(isinstance(requests, Iterator) for requests in streams.values())
     simulation.open_loop(streams, is_read_ahead)
     simulation.clock.run()
+    for one in targets.values():
+        if isinstance(one, CallingModel) and one.running:
+            raise InvalidArgumentError(
+                f"model '{one.name}': simulation expected that its calls end, got one that waits"
+            )
     for warning in filter(None, (model_times.warning for model_times in times.values())):
         warn(warning)
     return _events(list(targets.values())) if columns is None else []

@@ -83,10 +83,11 @@ def simulate(
         clients send requests to more than one of them.
     service : Service, or dict of str to Service
         Execution time by batch size: `fixed`, `linear`, `table`, `measured`, `jittered`, your own function with its
-        unit (`service_time`), or any function from rows to nanoseconds. A dict has the time of each model by its name.
+        unit (`service_time`), or any function from rows to nanoseconds. A dict has the time of each model by its name,
+        and what a model that calls others does (`calling`).
     model : str, optional
-        Of several models, the model that clients send requests to; by default the only ensemble that is not part of
-        another one.
+        Of several models, the model that clients send requests to; by default the only ensemble, or model that calls
+        others, that no other one contains or calls.
     seed : int, optional
         Seed of random service times, and of a random router.
     replicas : int, optional
@@ -142,8 +143,8 @@ def simulate(
         raise InvalidArgumentError(f"keep expected 'everything', 'latencies' or 'summary', got {keep!r}")
     if isinstance(service, Mapping):
         configs = read_models(config)
-        workload = arrivals if isinstance(arrivals, Mapping) else {entry_model(configs, model): arrivals}
-        entries = [entry_model(configs, name) for name in workload]
+        workload = arrivals if isinstance(arrivals, Mapping) else {entry_model(configs, service, model): arrivals}
+        entries = [entry_model(configs, service, name) for name in workload]
         services = service
     elif isinstance(arrivals, Mapping):
         raise InvalidArgumentError("simulation expected service times by model with arrivals by model, got one time")
