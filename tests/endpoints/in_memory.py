@@ -27,6 +27,7 @@ from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
 from tritonnb.endpoints.long_work import LongWork
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.engine.options import EngineOptions
@@ -96,9 +97,9 @@ class Models(OneModel):
         self._engine = Engine(EngineOptions(allow_client_shm=True))
         self.shared_memory = self._engine.shared_memory
 
-    def load(self, config: str, version: int = 1) -> None:
+    def load(self, config: str, version: int = 1, make: Callable[..., Identity] = Identity) -> None:
         """Load a version of a model, or load it again."""
-        model = Identity(config, version, self.accepted)
+        model = make(config, version, self.accepted)
         self._models[model.name, version] = model
 
     def unload(self, name: str, version: int = 1) -> None:
@@ -113,6 +114,10 @@ class Models(OneModel):
         return self._models[name, max(loaded)]
 
     model = get
+
+    def is_loaded(self, name: str) -> bool:
+        """Whether a version of a model is loaded."""
+        return any(model == name for model, _ in self._models)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -133,6 +138,8 @@ class Endpoints:
     loop : Loop
     http : HttpOptions, optional
     grpc : GrpcOptions, optional
+    openai : OpenAiOptions, optional
+        The HTTP endpoint also serves OpenAI's API.
     caches : bool
         Whether anything is remembered of requests.
     turn : float
@@ -149,6 +156,7 @@ class Endpoints:
         http: HttpOptions | None = None,
         grpc: GrpcOptions | None = None,
         *,
+        openai: OpenAiOptions | None = None,
         caches: bool = True,
         turn: float = math.inf,
     ) -> None:
@@ -157,7 +165,7 @@ class Endpoints:
         self.models = Models()
         self._caches = caches
         engine = cast(Any, self.models)
-        endpoint = HttpEndpoint(engine, host="127.0.0.1", options=http)
+        endpoint = HttpEndpoint(engine, host="127.0.0.1", options=http, openai=openai)
         rpcs = RpcDispatcher(engine, grpc)
         work = LongWorkAtOnce()
         endpoint.services.long_work = endpoint._application.settings["long_work"] = rpcs._long_work = work

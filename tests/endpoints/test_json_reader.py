@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tritonnb.core.errors import InternalError
 from tritonnb.endpoints.http import json_reader
-from tritonnb.endpoints.http.json_reader import _parse_as_rapidjson, parse
+from tritonnb.endpoints.http.json_reader import _PYTHON_READER, _read_as_rapidjson, parse
 
 VALUES = st.recursive(
     st.none()
@@ -130,7 +130,11 @@ def test_errors_next_to_deeply_nested_values_have_the_correct_offset() -> None:
 @settings(max_examples=200)
 def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert parse(text.encode()) == _parse_as_rapidjson(text.encode()) == json.loads(text)
+    assert parse(text.encode()) == read_as_rapidjson(text.encode()) == json.loads(text)
+
+
+def read_as_rapidjson(document: bytes) -> object:
+    return _read_as_rapidjson(document, _PYTHON_READER, 0)
 
 
 def outcome(read: Callable[[bytes], object], document: bytes) -> str:
@@ -156,7 +160,7 @@ TOKENS = [
 @example(b"[-NaN]")
 @example(b'[{"a":"a"},{"a":1,"a":2}]')
 def test_quick_reader_accepts_only_what_rapidjson_accepts_with_the_same_value(document: bytes) -> None:
-    assert outcome(parse, document) == outcome(_parse_as_rapidjson, document)
+    assert outcome(parse, document) == outcome(read_as_rapidjson, document)
 
 
 @pytest.mark.slow
@@ -199,7 +203,7 @@ def test_deep_document_does_not_exceed_the_recursion_limit(monkeypatch: pytest.M
             read.append(text)
             return json.loads(text)
 
-    monkeypatch.setattr(json_reader, "_python_reader", Reader())
+    monkeypatch.setattr(json_reader, "_PYTHON_READER", Reader())
     deep, wide = "[" * 5000 + "]" * 5000, "[" + ",".join(["[1]"] * 5000) + "]"
     parse(deep.encode())
     assert [text.count("[") for text in read] == [256]

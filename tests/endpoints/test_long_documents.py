@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 import tritonnb as tnb
-from tritonnb.core.errors import InternalError
+from tritonnb.core import datatypes
+from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc import infer_request
-from tritonnb.endpoints.http import json_reader, tensor_data
+from tritonnb.endpoints.http import json_fields, json_reader, tensor_data
+from tritonnb.endpoints.http.json_arrays import MOST_VALUES
 from tritonnb.endpoints.long_work import LONG
 from tritonnb.model_config.load import check_override
 
@@ -66,23 +68,58 @@ def test_document_in_pieces_is_read_as_a_whole_one(
         assert outcome(raw) == whole
 
 
-@pytest.mark.parametrize("datatype", [tnb.FP32, tnb.INT8, tnb.UINT64, tnb.BOOL])
-@settings(deadline=None)
-@given(data=st.data(), part=st.integers(1, 5))
-def test_tensors_in_parts_equal_whole_ones(datatype: Any, data: st.DataObject, part: int) -> None:
-    values = data.draw(
-        st.lists(st.booleans() if datatype is tnb.BOOL else st.integers(0, 2**63 - 1), min_size=1, max_size=20)
-    )
-    nested = data.draw(st.sampled_from([values, [[value] for value in values], [values]]))
+_NUMBERS_OF_ANY_SIZE = st.sampled_from([0, -1, 2**63 - 1, 2**63, 2**64, 1.5, 1e39])
+#: Elements of tensors: of one type, or mixed.
+_ELEMENTS = st.sampled_from([_NUMBERS_OF_ANY_SIZE, st.integers(0, 2**64), st.floats(), st.booleans(), _TEXTS, _VALUES])
 
-    def read_and_write() -> tuple[Any, bytes]:
-        array = tensor_data.read_data(json.loads(json.dumps(nested)), datatype, len(values))
-        return array.tolist(), tensor_data.write_data(array, datatype)
 
-    whole = read_and_write()
+def contents(raw: bytes, datatype: Any, count: int) -> list[Any]:
+    """What readers of a request find in it, or the texts of their errors."""
+    found: list[Any] = []
+
+    def add(read: Callable[[], Any]) -> None:
+        try:
+            found.append(repr(read()))
+        except TritonError as error:
+            found.append(error.message)
+
+    document: Any = json_reader.parse(raw, tensors=True)
+    for entry in json_fields.array(document["inputs"]):
+        add(lambda entry=entry: [json_fields.unsigned(dim) for dim in json_fields.array(entry["shape"])])
+        add(lambda entry=entry: len(entry["data"]))
+        add(lambda entry=entry: tensor_data.read_data(entry["data"], datatype, count).tolist())
+        add(lambda entry=entry: tensor_data.read_strings(entry["data"]))
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from([tnb.FP32, tnb.INT8, tnb.UINT64, tnb.BOOL]), st.integers(1, 12), st.integers(1, 30))
+def test_tensors_in_pieces_are_read_as_whole_ones(data: st.DataObject, datatype: Any, count: int, piece: int) -> None:
+    nested = st.recursive(data.draw(_ELEMENTS), lambda inner: st.lists(inner, max_size=4), max_leaves=12)
+    shapes = st.lists(st.sampled_from([1, 2, 1.5, "a", [2]]), max_size=3)
+    inputs = data.draw(st.lists(st.tuples(shapes, st.lists(nested, max_size=12)), min_size=1, max_size=3))
+    entries = [{"shape": shape, "data": elements} for shape, elements in inputs]
+    raw = json.dumps({"inputs": entries, "id": "a"}).replace("Infinity", "1").replace("NaN", "1").encode()
+    whole = contents(raw, datatype, count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensor_data, "_PART", part)
-        assert read_and_write() == whole
+        patch.setattr(json_reader, "PIECE", piece)
+        assert contents(raw, datatype, count) == whole
+
+
+@pytest.mark.parametrize("datatype", [tnb.FP32, tnb.BOOL, tnb.BYTES])
+def test_tensors_are_written_in_parts_as_whole_ones(datatype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.array([b"a", b"", b"\n"], object) if datatype is tnb.BYTES else np.array([0, 1, 2], datatype.numpy)
+    whole = tensor_data.write_data(array, datatype)
+    monkeypatch.setattr(tensor_data, "_PART", 2)
+    assert tensor_data.write_data(array, datatype) == whole
+
+
+@pytest.mark.parametrize("count", [0, 1, LONG // 4 - 1, LONG // 4, LONG // 4 + 1, LONG])
+def test_strings_in_parts_are_encoded_and_decoded_as_whole_ones(count: int) -> None:
+    strings = [b"%d" % n for n in range(count)]
+    encoded = b"".join(len(text).to_bytes(4, "little") + text for text in strings)
+    assert datatypes.encode_bytes(np.array(strings, object)) == encoded
+    assert datatypes.decode_bytes(encoded).tolist() == strings
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +176,10 @@ def test_event_loop_runs_between_the_pieces_of_a_long_document(
     assert expected[0] == status, expected[1][:200]
     calls: list[int] = []
 
-    def asking(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
-        def ask_and_read(raw: bytes) -> object:
+    def asking(read: Callable[[bytes, Any], object]) -> Callable[[bytes, Any], object]:
+        def ask_and_read(raw: bytes, reader: Any) -> object:
             calls.append(server.call(lambda: 1))  # an error on the loop's own thread
-            return read(raw)
+            return read(raw, reader)
 
         return ask_and_read
 
@@ -176,6 +213,28 @@ def test_event_loop_runs_while_a_long_response_is_written(
     connection.close()
     assert output["data"] == ([1.5] if model == "same" else ["word"]) * array.size
     assert calls
+
+
+#: By name: the path, the beginning of a body, what is repeated in it, and its end.
+_ENTRY = b'{"name":"X","datatype":"FP32","shape":[1],"data":[1]}'
+TOO_MANY = {
+    "inputs": ("/v2/models/same/infer", b'{"inputs":[', _ENTRY, b"]}"),
+    "outputs": ("/v2/models/same/infer", b'{"inputs":[%s],"outputs":[' % _ENTRY, b'{"name":"Y"}', b"]}"),
+    "dims": ("/v2/models/same/infer", b'{"inputs":[{"name":"X","datatype":"FP32","data":[1],"shape":[', b"1", b"]}]}"),
+    "parameters": ("/v2/models/same/generate", b'{"X":1,', b'"p":1', b"}"),
+    "arrays": ("/v2/models/same/infer", b'{"a":[{},', b"[]", b"]}"),
+    "settings": ("/v2/trace/setting", b"{", b'"a":[]', b"}"),
+    "an index": ("/v2/repository/index", b"[", b"{}", b"]"),
+    "messages": ("/v1/chat/completions", b'{"model":"same","messages":[', b'{"role":"user","content":""}', b"]}"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+def test_document_of_too_many_values_is_refused(name: str, server: tnb.Server) -> None:
+    path, begin, unit, end = TOO_MANY[name]
+    status, answer = post(server, path, begin + b",".join([unit] * 2 * MOST_VALUES) + end)
+    assert status == 400
+    assert b"expected at most 65536 values besides the elements of tensors, got more" in answer
 
 
 def test_next_request_of_a_connection_does_not_overtake_a_long_one(server: tnb.Server) -> None:
@@ -239,6 +298,36 @@ def test_event_loop_runs_while_long_grpc_contents_are_read_and_their_order_stays
             stub.ModelInfer(wrong)
     assert order == [1, 2, 3, 4]
     assert len(calls) == 3 * LONG // infer_request._PART
+
+
+@pytest.mark.parametrize("transport", ["fast", "grpcio"])
+def test_message_of_too_many_fields_is_refused(transport: str) -> None:
+    most = "expected a message of at most 65536 fields besides the elements of tensors"
+    request = pb.ModelInferRequest(model_name="same")
+    request.inputs.extend([pb.ModelInferRequest.InferInputTensor(shape=[1], datatype="FP32")] * 40_000)
+    levels = pb.TraceSettingRequest()
+    levels.settings["trace_level"].value.extend(["TENSORS"] * 70_000)
+    texts = pb.ModelInferRequest.InferInputTensor(name="X", datatype="BYTES", shape=[70_000])
+    texts.contents.bytes_contents.extend([b"text"] * 70_000)
+    with (
+        tnb.Server(port=0, grpc_port=0, grpc=tnb.GrpcOptions(transport=transport)) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel,
+    ):
+
+        @running.model
+        def same(X: tnb.BYTES[-1]) -> tnb.BYTES[-1]:
+            return X
+
+        stub = GRPCInferenceServiceStub(channel)
+        for call, message in ((stub.ModelInfer, request), (stub.TraceSetting, levels)):
+            with pytest.raises(grpc.RpcError, match=most):
+                call(message)
+        with pytest.raises(grpc.RpcError, match=most):
+            list(stub.ModelStreamInfer(iter([request])))
+        elements = pb.ModelInferRequest(model_name="same", inputs=[texts])
+        assert stub.ModelInfer(elements).raw_output_contents == [b"\x04\0\0\0text" * 70_000]
+        (answer,) = stub.ModelStreamInfer(iter([elements]))
+        assert answer.infer_response.raw_output_contents == [b"\x04\0\0\0text" * 70_000]
 
 
 def test_event_loop_runs_while_the_configuration_of_a_load_request_is_checked(

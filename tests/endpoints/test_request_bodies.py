@@ -88,3 +88,24 @@ def test_index_can_be_limited_to_ready_models(server: Server, body: str) -> None
     status, answer = post(server, "/v2/repository/index", body)
     assert status == 200
     assert ('"addsub"' in answer) is ("true" not in body)
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=b"]
+)
+def test_body_is_json_whatever_its_content_type_says(default_server: Server, kind: str) -> None:
+    body = '{"ready":true,"text":"' + "&a=1" * 2000 + '"}'
+    request = {"method": "POST", "path": "/v2/repository/index", "body_text": body, "headers": {"Content-Type": kind}}
+    assert send(default_server.port, request)[0] == 200
+
+
+def test_query_is_ignored_however_long(default_server: Server) -> None:
+    status, _, answer = send(default_server.port, {"method": "GET", "path": f"/v2?{'a=1&' * 2000}"})
+    assert (status, b'"name"' in answer) == (200, True)
+
+
+def test_request_that_no_handler_can_read_gets_a_response() -> None:
+    with Server(port=0, http=HttpOptions(allow_foreign=True)) as server:
+        request = {"method": "GET", "path": "/v2", "headers": {"Host": "a b"}}
+        status, _, answer = send(server.port, request)
+    assert (status, b"ost header" in answer) == (400, True)

@@ -284,6 +284,10 @@ def test_incomplete_metric_control_is_refused(tmp_path: Path, control: str, mess
     [
         ("instance_group { count: 2147483647 }", "expected at most 4096 instances, got 2147483647, for m"),
         (
+            'model_warmup { name: "w" batch_size: 4294967295 }',
+            "model_warmup 'w' expected a batch_size of at most 65536, got 4294967295, for m",
+        ),
+        (
             "instance_group { count: 4000 } instance_group { count: 97 }",
             "expected at most 4096 instances, got 4097,",
         ),

@@ -41,6 +41,23 @@ GROWING = {
         Growing(b"\0\0\0" + _DEEP + b'"', b'\\"'),
         Growing(b"\0\0\0" + _SHAPE.replace(b'"A"', b'"X"'), _MAX_INT64, _DATA),
     ),
+    "routes": (
+        Growing(b'\0{"X":[', b"1,", b"1]}"),
+        Growing(b'\0{"X":[1],', b'"p":1,', b'"q":1}'),
+        Growing(b'\x03{"model":"chat","prompt":"', b"a ", b'","n":9}'),
+        Growing(b'\x03{"model":"chat","prompt":"aab","stop":["', b"a", b'b"]}'),
+        Growing(b'\x03{"model":"chat","n":128,"prompt":["a"', b',"a"', b"]}"),
+        Growing(b'\x04{"model":"chat","messages":[', b'{"role":"user","content":""},', b'{"role":"user"}]}'),
+        Growing(b'\x05{"model":"vectors","input":["a"', b',"a"', b"]}"),
+        Growing(b'\x06{"trace_level":[', b'"TENSORS",', b'"TENSORS"]}'),
+        Growing(b'\x08{"log_format":"', b"a", b'"}'),
+    ),
+    "config": (
+        Growing(b'{"sequence_batching":{"direct":{"minimum_slot_utilization":"', b"1", b'x"}}}'),
+        Growing(b'{"sequence_batching":{"direct":{"minimum_slot_utilization":"0x', b"1", b'.x"}}}'),
+        Growing(b'{"max_batch_size":"', b"0", b'x"}'),
+        Growing(b'{"input":[{"data_type":"', b"A", b'"}]}'),
+    ),
     "trace": (
         Growing(b'[{"id":1,"model_name":', b'"m"},{"id":1,"timestamps":[{', b'"name":"REQUEST_START"}]}]'),
         Growing(b"[", b'{"id":'),

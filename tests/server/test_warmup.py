@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_control_tensors_of_a_sample_are_passed_to_a_sequence_model_unchanged(se
 def test_statistics_entry_without_batch_size_is_ignored(server: Server) -> None:
     load(server, sample("", "batch_size: 0"))
     assert seen(server) == []
+
+
+def test_unload_ends_a_warmup_that_would_take_for_ever(server: Server) -> None:
+    warmup = sample("zero_data: true", "batch_size: 1 count: 2147483647")
+    with ThreadPoolExecutor() as threads:
+        loading = threads.submit(load, server, warmup)
+        while [entry.get("state") for entry in server.index()] != ["LOADING"]:
+            assert not loading.done()
+        server.unload("m")
+        with pytest.raises(InvalidArgumentError, match="it was interrupted, since the model is to be unloaded"):
+            loading.result(30)
+    load(server, sample("zero_data: true"))
+    assert len(seen(server)) == 1
 
 
 def test_failing_warmup_sample_fails_the_load(server: Server) -> None:

@@ -80,7 +80,7 @@ def connections() -> Iterator[Try]:
         answers = pair.answers((0, stream), (1, first), (1, second), (2, second), (3, second))
         answers = [(sent.replace(_CONTINUE, b""), state) for sent, state in answers]
         for sent, _ in answers:
-            _check(sent)
+            check_responses(sent)
         # Bytes that are not a request may be refused earlier or later, depending on the cut.
         shorter, longer = sorted(answers[:2], key=lambda answer: len(answer[0]))
         is_same = longer[0].startswith(shorter[0]) and (longer[0] == shorter[0] or shorter[1] != "open")
@@ -111,7 +111,7 @@ def inference_bodies() -> Iterator[Try]:
         for sent, state in pair.answers((0, request), (1, request), (2, request)):
             require(state == "open", f"the connection is {state}")
             require(sent.startswith(b"HTTP/1.1 "), "expected a response, got none")
-            _check(sent)
+            check_responses(sent)
 
     with UnexpectedErrors() as errors:
         pair = Pair(errors, HttpOptions(max_input_size=_LIMIT, max_body_size=_LIMIT))
@@ -119,7 +119,7 @@ def inference_bodies() -> Iterator[Try]:
         pair.loop.close()
 
 
-def _check(sent: bytes) -> None:
+def check_responses(sent: bytes) -> None:
     """Check that responses are well-formed, and have statuses that are documented."""
     while sent:
         head, _, rest = sent.partition(b"\r\n\r\n")

@@ -14,6 +14,7 @@ TARGETS = {
     "header": "tools.fuzz.plain_requests:plain_headers",
     "message": "tools.fuzz.plain_requests:plain_messages",
     "infer": "tools.fuzz.http:inference_bodies",
+    "routes": "tools.fuzz.routes:bodies",
     "http2": "tools.fuzz.http2:connections",
     "hpack": "tools.fuzz.http2:header_blocks",
     "config": "tools.fuzz.configs:configurations",

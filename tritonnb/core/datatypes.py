@@ -243,8 +243,19 @@ def datatype_of(dtype: npt.DTypeLike) -> DataType:
     return datatype
 
 
+#: Elements after which other threads may run: compiled code keeps Python's lock in a loop, and so does a call of NumPy.
+_UNINTERRUPTED = 1 << 15
+
+
 def encode_bytes(array: npt.NDArray[np.generic]) -> bytes:
     """Encode BYTES elements for the wire: for each a 4-byte little-endian length, then its bytes."""
+    if array.size > _UNINTERRUPTED:
+        flat = array.ravel()
+        encoded: list[bytes] = []
+        for start in range(0, flat.size, _UNINTERRUPTED):
+            encoded.append(encode_bytes(flat[start : start + _UNINTERRUPTED]))
+            time.sleep(0)
+        return b"".join(encoded)
     pack = struct.Struct("<I").pack
     parts: list[bytes] = []
     for element in array.ravel().tolist():
@@ -252,12 +263,8 @@ def encode_bytes(array: npt.NDArray[np.generic]) -> bytes:
     return b"".join(parts)
 
 
-#: Elements after which other threads may run.
-_UNINTERRUPTED = 1 << 15
-
-
-def split_bytes(raw: bytes | memoryview, limit: int = sys.maxsize) -> tuple[list[bytes], int]:
-    """Decode up to ``limit`` BYTES elements.
+def split_bytes(raw: bytes | memoryview, limit: int = sys.maxsize) -> tuple[npt.NDArray[np.object_], int]:
+    """Decode up to ``limit`` BYTES elements into a one-dimensional object array of ``bytes``.
 
     Parameters
     ----------
@@ -267,23 +274,39 @@ def split_bytes(raw: bytes | memoryview, limit: int = sys.maxsize) -> tuple[list
 
     Returns
     -------
-    elements : list of bytes
+    elements : numpy.ndarray
     end : int
         Offset of the end of the last element. It is beyond ``len(raw)`` if the data of that element is cut short,
         and before it if further elements, or too few bytes for a length, follow.
     """
     view = memoryview(raw)
+    parts: list[npt.NDArray[np.object_]] = []
     elements: list[bytes] = []
     at, last_length = 0, len(view) - 4
+    count = 0
     length_at = struct.Struct("<I").unpack_from
-    while at <= last_length and len(elements) < limit:
+    while at <= last_length and count < limit:
         (length,) = length_at(view, at)
         elements.append(bytes(view[at + 4 : at + 4 + length]))
         at += 4 + length
-        # Compiled code keeps Python's lock in a loop, and the event loop may wait for it.
-        if not len(elements) % _UNINTERRUPTED:
+        count += 1
+        if len(elements) == _UNINTERRUPTED:
+            parts.append(np.array(elements, dtype=object))
+            elements = []
             time.sleep(0)
-    return elements, at
+    last = np.array(elements, dtype=object)
+    return (_joined([*parts, last], count) if parts else last), at
+
+
+def _joined(parts: list[npt.NDArray[np.object_]], count: int) -> npt.NDArray[np.object_]:
+    """Return the elements of arrays, part by part."""
+    joined = np.empty(count, dtype=object)
+    start = 0
+    for part in parts:
+        joined[start : start + len(part)] = part
+        start += len(part)
+        time.sleep(0)
+    return joined
 
 
 def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
@@ -301,7 +324,7 @@ def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
     if remaining < 0:
         length = len(elements[-1])
         raise InvalidArgumentError(f"incomplete string data: expected {length - remaining} bytes, {length} left")
-    return np.array(elements, dtype=object)
+    return elements
 
 
 def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:

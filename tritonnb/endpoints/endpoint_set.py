@@ -176,8 +176,6 @@ class Endpoints:
         host = endpoint.host
         for port in ports:
             # An invalid port must not fall through to the search for a free port, which would hide it.
-            if not isinstance(port, int):
-                raise InvalidArgumentError(f"cannot listen on {host}:{port}: expected an integer port, got {port!r}")
             if not 0 <= port <= _LAST_PORT:  # uvloop would take the remainder
                 raise InvalidArgumentError(
                     f"cannot listen on {host}:{port}: expected a port from 0 to {_LAST_PORT}, got {port}"

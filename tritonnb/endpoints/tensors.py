@@ -9,9 +9,10 @@ import numpy as np
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.core.messages import Tensor, UndecodedTensor
+from tritonnb.core.messages import InferResponse, Tensor, UndecodedTensor
 from tritonnb.core.shapes import MAX_ELEMENTS, element_count, shape_text
 from tritonnb.endpoints.classification import classify
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.engine.shared_memory import Part, fill
 from tritonnb.model_config.backend_selection import ENSEMBLE
@@ -135,12 +136,54 @@ def contents(tensor: Tensor) -> bytes | memoryview:
     """Return the bytes of a tensor on the wire; a large array is not copied."""
     array = tensor.array
     if tensor.datatype.variable_size:
-        return encode_bytes(array)
+        return tensor.raw if isinstance(tensor, EncodedTensor) else encode_bytes(array)
     # The size from which on HTTP sends parts without joining them (`LARGE_BODY`): anything smaller is copied anyway.
     if array.nbytes < 65_536:
         return array.tobytes()
     # A transport may keep the view until the client reads, so the array must not be written to any more.
     return np.ascontiguousarray(array).data.cast("B")
+
+
+def response_size(response: InferResponse, is_copied: bool = False) -> int:
+    """Return about how many elements and bytes of strings have to be written one by one.
+
+    Parameters
+    ----------
+    response : InferResponse
+    is_copied : bool, optional
+        Whether elements of a fixed size are copied as they are.
+    """
+    size = 0
+    for tensor in response.outputs:
+        if tensor.datatype.variable_size:
+            size += tensor.array.size
+            # An array that is long by its number of elements need not be looked at.
+            size += sum(map(len, tensor.array.ravel().tolist())) if size <= LONG else 0
+        elif not is_copied:
+            size += tensor.array.size
+    return size
+
+
+class EncodedTensor(Tensor):
+    """An output with its contents.
+
+    Attributes
+    ----------
+    raw : bytes
+        In the form of BYTES.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor.name, tensor.datatype, tensor.array)
+        self.raw = encode_bytes(tensor.array)
+
+
+def encoded(response: InferResponse) -> InferResponse:
+    """Return a response with its strings encoded; called on a worker thread."""
+    outputs = [EncodedTensor(tensor) if tensor.datatype.variable_size else tensor for tensor in response.outputs]
+    return InferResponse(outputs, response.error, response.final, response.parameters, response.empty)
 
 
 def fill_region(served: ResponseModel, tensor: Tensor, region: Part) -> None:

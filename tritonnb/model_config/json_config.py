@@ -30,7 +30,8 @@ _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 #: The beginning of every message.
 COMPLAINT = "Invalid config override: "
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")  # longer numbers are beyond 64 bits
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# Digits that are taken are kept: to divide them between the two repetitions in every way would be quadratic.
+_DECIMAL = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?[0-9]+)?")
 _LARGEST_FLOAT = 3.4028235677973362e38  # what is larger rounds to infinity
 

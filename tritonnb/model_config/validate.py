@@ -22,6 +22,8 @@ _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE
 _FLAG_KINDS = ("CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END", "CONTROL_SEQUENCE_READY")
 #: The limits of instances of a model, each of which has a thread, and of their batch slots.
 _MAX_INSTANCES, _MAX_SLOTS = 4096, 1 << 18
+#: The limit of the requests of a warm-up sample.
+_MAX_SAMPLE_SIZE = 1 << 16
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _ALTERNATIVES = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
 
@@ -71,6 +73,10 @@ def _check_extent(config: pb.ModelConfig) -> None:
     instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if instances > _MAX_INSTANCES:
         raise _error(config, f"instance_group expected at most {_MAX_INSTANCES} instances, got {instances},")
+    for sample in config.model_warmup:
+        if sample.batch_size > _MAX_SAMPLE_SIZE:
+            complaint = f"model_warmup '{sample.name}' expected a batch_size of at most {_MAX_SAMPLE_SIZE}"
+            raise _error(config, f"{complaint}, got {sample.batch_size},")
     if not config.HasField("sequence_batching"):
         return
     slots = config.sequence_batching.oldest.max_candidate_sequences or config.max_batch_size

@@ -62,7 +62,7 @@ def http_sequence(model: str, body: bytes, header: Callable[[str], str | None], 
     try:
         plain = decompress(body, header("Content-Encoding"), limit)
         plain = bytes(plain[: header_length(header("Inference-Header-Content-Length"), plain)])
-        document = json_reader.parse(plain) if _MARK in plain else None
+        document = json_reader.parse(plain, tensors=True) if _MARK in plain else None
     except TritonError:
         return None
     parameters = document.get("parameters") if isinstance(document, dict) else None

@@ -205,6 +205,11 @@ def test_stop_string_ends_the_text_and_is_omitted(client: openai.OpenAI) -> None
     assert "".join(part.choices[0].text for part in complete(stop=["never", stop], stream=True)) == before
 
 
+def test_choices_of_all_prompts_are_limited(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="at most 2048 choices in all, got 17 prompts with 128 choices"):
+        client.completions.create(model=MODEL, prompt=["a"] * 17, n=128)
+
+
 def test_log_probabilities_belong_to_their_tokens(client: openai.OpenAI) -> None:
     choice = client.completions.create(model=MODEL, prompt="c", max_tokens=4, seed=1, logprobs=3).choices[0]
     logprobs = choice.logprobs

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
+from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -16,11 +17,12 @@ from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.back_pressure import Turns
 from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
+from tritonnb.endpoints.grpc.long_messages import check_fields
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
-from tritonnb.endpoints.long_work import LongWork
+from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.engine.engine import Engine
 
@@ -53,7 +55,7 @@ class RpcDispatcher:
         """
         if name == INFER:
             return await self._infer_one(message, metadata)
-        request = message if name == HEALTH else MESSAGES_OF[name].read(message)
+        request = message if name == HEALTH else await self._parsed(name, message)
         self._restrictions.check(name, metadata)
         # The message of the health service names a service, which Triton ignores, so its bytes are not even read.
         if name == HEALTH:
@@ -81,10 +83,20 @@ class RpcDispatcher:
         if self.needs_metadata:
             self._restrictions.check(INFER, metadata)
             headers = self._forwarded_headers(metadata)
+        # The quick reader only ever says yes or "not plain"; every refusal, and so every error text, comes from
+        # protobuf's reader.
+        message = read_plain(serialized)
+        if message is None and len(serialized) > LONG:
+            return Inference.submit_parsed(
+                self._engine,
+                asyncio.ensure_future(self._parsed(INFER, serialized)),
+                on_response,
+                long_work=self._long_work,
+                metadata=metadata,
+                headers=headers,
+            )
         try:
-            # The quick reader only ever says yes or "not plain"; every refusal, and so every error text, comes from
-            # protobuf's reader.
-            message = read_plain(serialized) or MESSAGES_OF[INFER].read(serialized)
+            message = message or MESSAGES_OF[INFER].read(serialized)
         except TritonError as error:
             log_failed("", error)
             raise
@@ -97,6 +109,18 @@ class RpcDispatcher:
             metadata=metadata,
             headers=headers,
         )
+
+    async def _parsed(self, name: str, message: Serialized) -> Any:
+        """Return the message of an RPC, parsed on another thread if it is long."""
+        messages = MESSAGES_OF[name]
+        if len(message) <= LONG:
+            return messages.read(message)
+
+        def read() -> Message:
+            check_fields(memoryview(message), messages.request.DESCRIPTOR)
+            return messages.read(message)
+
+        return await self._long_work.run(read)
 
     async def _infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> bytes:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
@@ -144,7 +168,7 @@ class RpcDispatcher:
         if self.turns is None:
             self.turns = Turns(asyncio.get_running_loop())
         ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        stream = InferStream(_requests(messages), submit, ends_on_error, self.turns)
+        stream = InferStream(self._requests(messages), submit, ends_on_error, self.turns)
         self._streams.add(stream)
         try:
             async with aclosing(stream.responses()) as responses:
@@ -152,6 +176,13 @@ class RpcDispatcher:
                     yield response.SerializeToString()
         finally:
             self._streams.discard(stream)
+
+    async def _requests(self, messages: AsyncIterator[Serialized]) -> AsyncIterator[pb.ModelInferRequest]:
+        # Triton lets a stream finish what was asked before a message that cannot be parsed, as if the client had ended
+        # it there.
+        with suppress(InternalError):
+            async for message in messages:
+                yield await self._parsed(INFER, message)
 
     def finish_streams(self) -> None:
         """Let the streams in progress end after the responses to the requests that they have read."""
@@ -162,11 +193,3 @@ class RpcDispatcher:
         if self._forward_pattern is None:
             return {}
         return {key: value for key, value in metadata.items() if self._forward_pattern.search(key)}
-
-
-async def _requests(messages: AsyncIterator[Serialized]) -> AsyncIterator[pb.ModelInferRequest]:
-    # Triton lets a stream finish what was asked before a message that cannot be parsed, as if the client had ended it
-    # there.
-    with suppress(InternalError):
-        async for message in messages:
-            yield MESSAGES_OF[INFER].read(message)

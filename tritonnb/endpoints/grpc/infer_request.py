@@ -85,6 +85,11 @@ def wants_empty_final(message: pb.ModelInferRequest) -> bool:
     return EMPTY_FINAL in message.parameters and message.parameters[EMPTY_FINAL].bool_param
 
 
+def count_elements(message: pb.ModelInferRequest) -> int:
+    """Return the number of typed elements."""
+    return sum(len(getattr(tensor.contents, field)) for tensor in message.inputs for field, _ in _CONTENTS)
+
+
 # --- inputs -------------------------------------------------------------------------------------
 
 

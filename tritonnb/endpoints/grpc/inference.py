@@ -7,17 +7,18 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import service_pb2 as pb
-from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
+from tritonnb.endpoints.grpc.infer_request import count_elements, read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import PlainRequest
 from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.endpoints.protocols import InferenceEngine, InferenceModel
 from tritonnb.endpoints.request_rules import check_forwarded, log_failed, version_number
-from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.endpoints.tensors import ResponseFormat, encoded, response_size
 from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.engine.submission import Submission
 from tritonnb.model_config.schema import ModelSpec
@@ -41,19 +42,24 @@ class Inference:
     wants_empty_final : bool
         The client wants an empty final response.
     reading : asyncio.Future or None
-        Done when a long request has been read on another thread, and submitted or refused.
+        Done when another thread has parsed the message of a long request, or has read the request, which is then
+        submitted or refused.
     """
 
     request: InferRequest
     _served: InferenceModel
 
-    def __init__(self, message: pb.ModelInferRequest | PlainRequest, on_response: OnResponse) -> None:
+    def __init__(
+        self, message: pb.ModelInferRequest | PlainRequest, on_response: OnResponse, long_work: LongWork
+    ) -> None:
         self.message = message
         self.submission = Submission(self._responded)
         self.ordered = True
         self.wants_empty_final = False
-        self.reading: asyncio.Future[None] | None = None
+        self.reading: asyncio.Future[Any] | None = None
         self._on_response = on_response
+        self._long_work = long_work
+        self._encoding = 0  # responses that are encoded on another thread, or wait for one that is
         self._response_format = ResponseFormat()
         self._trace: Trace | None = None
 
@@ -87,7 +93,44 @@ class Inference:
         headers : dict of str to str, optional
             Forwarded as request parameters.
         """
-        self = cls(message, on_response)
+        self = cls(message, on_response, long_work)
+        self._submit(engine, streaming, metadata, headers)
+        return self
+
+    @classmethod
+    def submit_parsed(
+        cls,
+        engine: InferenceEngine,
+        parsing: asyncio.Future[pb.ModelInferRequest],
+        on_response: OnResponse,
+        *,
+        long_work: LongWork,
+        metadata: Mapping[str, str],
+        headers: dict[str, str] | None = None,
+    ) -> Inference:
+        """Submit a request with one response, as `submit`, when its message has been parsed."""
+        self = cls(pb.ModelInferRequest(), on_response, long_work)
+        self.reading = parsing
+
+        def submit(parsed: asyncio.Future[pb.ModelInferRequest]) -> None:
+            if parsed.cancelled():
+                return
+            self.reading = None
+            error = parsed.exception()
+            if error is None:
+                self.message = parsed.result()
+                self._submit(engine, False, metadata, headers)
+            else:
+                assert isinstance(error, Exception)
+                self.submission.refuse(error, None)
+
+        parsing.add_done_callback(submit)
+        return self
+
+    def _submit(
+        self, engine: InferenceEngine, streaming: bool, metadata: Mapping[str, str], headers: dict[str, str] | None
+    ) -> None:
+        message = self.message
         served: InferenceModel | None = None
         try:
             version = message.model_version
@@ -95,16 +138,16 @@ class Inference:
             self._served = served
             if _takes_long(served.spec, message):
                 read = functools.partial(self._read_and_check, engine.shared_memory, streaming, headers)
-                self.reading = asyncio.ensure_future(long_work.run(read))
-                self.reading.add_done_callback(functools.partial(self._start, engine, metadata))
-                return self
+                reading = asyncio.ensure_future(self._long_work.run(read))
+                reading.add_done_callback(functools.partial(self._start, engine, metadata))
+                self.reading = reading
+                return
             self._read(engine.shared_memory, streaming, headers)
         except Exception as error:
             # A refusal is a response like any other, so the stream can put it in its place in the order.
             self.submission.refuse(error, served)
-            return self
+            return
         self._start(engine, metadata)
-        return self
 
     def _start(
         self, engine: InferenceEngine, metadata: Mapping[str, str], reading: asyncio.Future[None] | None = None
@@ -147,6 +190,11 @@ class Inference:
         self._read(shared_memory, streaming, headers)
         # Here, and not when the request is submitted, since the check decodes strings.
         self._served.check(self.request)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last response has been passed on."""
+        return self.submission.done and not self._encoding
 
     def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
         """Serialize the ``ModelInferResponse`` of a response, in parts; no part is a copy of a large tensor.
@@ -202,14 +250,31 @@ class Inference:
             if self._trace is not None:
                 self._trace.finish()
                 self._trace = None
-        self._on_response(self, response)
+        if self._encoding or response_size(response, is_copied=True) > LONG:
+            self._encode_aside(response)
+        else:
+            self._on_response(self, response)
+
+    def _encode_aside(self, response: InferResponse) -> None:
+        """Encode the strings of a long response on another thread; long work is done in order."""
+        self._encoding += 1
+        work = asyncio.ensure_future(self._long_work.run(functools.partial(encoded, response)))
+        work.add_done_callback(functools.partial(self._encoded, response))
+
+    def _encoded(self, response: InferResponse, work: asyncio.Future[InferResponse]) -> None:
+        self._encoding -= 1
+        if not work.cancelled():
+            # Whoever writes an output that cannot be encoded reports the error.
+            self._on_response(self, response if work.exception() else work.result())
 
 
 def _takes_long(spec: ModelSpec, message: pb.ModelInferRequest | PlainRequest) -> bool:
     """Return whether it takes long to read a message: typed contents and strings are read element by element."""
     if isinstance(message, PlainRequest):
         return message.size > LONG and _has_strings(spec)
-    return message.ByteSize() > LONG and (not message.raw_input_contents or _has_strings(spec))
+    if message.raw_input_contents:
+        return _has_strings(spec) and message.ByteSize() > LONG
+    return count_elements(message) > LONG // 8
 
 
 def _has_strings(spec: ModelSpec) -> bool:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TypeAlias
 
-from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
 from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.back_pressure import Turns, UnreadResponses
@@ -110,6 +110,8 @@ class InferStream:
                 if time.monotonic() > end:
                     await self._turns.take()
                     end = time.monotonic() + self._turns.seconds
+        except InvalidArgumentError as error:  # a message of too many fields
+            self._put(strip_traceback(error))
         finally:
             self._all_read = True
             self._end_if_done()
@@ -154,7 +156,7 @@ class InferStream:
                 inference.cancel()
                 raise
         # A refusal arrives during `_submit`: adding the request now would leave it unanswered forever.
-        if not inference.submission.done:
+        if not inference.done:
             self._unanswered.add(inference)
         if not inference.ordered:
             self._in_order.pop(number, None)

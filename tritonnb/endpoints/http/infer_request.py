@@ -86,7 +86,7 @@ def read_request(
         if header.outputs is not _UNSET:
             _read_outputs(header.outputs, request, response_format, shared_memory)
         return request, response_format
-    document = json_reader.parse_request(raw, max_input_size)
+    document = json_reader.parse_request(raw, max_input_size, tensors=True)
     if isinstance(document, dict):
         if "id" in document:
             request.id = json_fields.read_field("id", json_fields.string, document["id"])

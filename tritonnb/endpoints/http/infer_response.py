@@ -9,7 +9,6 @@ from typing import Final
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
-from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.endpoints.tensors import BINARY, DEFAULT, ResponseFormat, classified, contents, fill_region
 
@@ -59,26 +58,6 @@ def write_response(
     # If all binary outputs are empty, the response is plain JSON without a length header, surprisingly also on Triton.
     length = sum(map(len, head)) if any(map(len, tail)) else 0
     return head + tail, length
-
-
-def response_size(response: InferResponse, is_copied: bool = False) -> int:
-    """Return about how many elements and bytes of strings have to be written one by one.
-
-    Parameters
-    ----------
-    response : InferResponse
-    is_copied : bool, optional
-        Whether elements of a fixed size are copied as they are.
-    """
-    size = 0
-    for tensor in response.outputs:
-        if tensor.datatype.variable_size:
-            size += tensor.array.size
-            # An array that is long by its number of elements need not be looked at.
-            size += sum(map(len, tensor.array.ravel().tolist())) if size <= LONG else 0
-        elif not is_copied:
-            size += tensor.array.size
-    return size
 
 
 def _beginning(request_id: str) -> bytes:

@@ -22,7 +22,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.compression import choose_encoding, compress, decompress, is_long
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
-from tritonnb.endpoints.http.infer_response import response_size, write_response
+from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length, takes_long
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
@@ -30,7 +30,7 @@ from tritonnb.endpoints.http.transport.tornado_bridge import tornado_headers
 from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.endpoints.protocols import InferenceModel, Models
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
-from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.endpoints.tensors import ResponseFormat, response_size
 from tritonnb.engine.submission import Submission, as_triton_error
 from tritonnb.telemetry.tracing import Trace, Tracer
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.http.json_arrays import LongArray
 from tritonnb.endpoints.http.json_reader import RepeatedMembers
 
 T = TypeVar("T")
@@ -39,7 +40,9 @@ def unsigned(value: object) -> int:
 
 
 def array(value: object) -> list[object]:
-    """Return an array."""
+    """Return an array that is no tensor."""
+    if type(value) is LongArray:
+        return value.elements()
     if type(value) is not list:
         raise InternalError("attempt to access JSON non-array as array")
     return value

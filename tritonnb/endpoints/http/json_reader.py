@@ -9,18 +9,19 @@ The values always come from Python's reader, because RapidJSON's binding refuses
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import secrets
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import rapidjson
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.endpoints.http.json_arrays import MOST_VALUES, LongArray, too_many_values
 
 _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
@@ -51,7 +52,7 @@ _STRING_OR_SPECIAL = re.compile(r'"(?:[^"\\]++|\\.)*+"|Inf(?!inity)|-NaN')
 _PYTHON_SPELLING = {"Inf": "Infinity", "-NaN": "NaN"}
 
 
-def parse(raw: bytes | bytearray) -> object:
+def parse(raw: bytes | bytearray, tensors: bool = False) -> object:
     """Parse a JSON document.
 
     If an object has several members with the same name, the first counts: see `RepeatedMembers`.
@@ -60,42 +61,47 @@ def parse(raw: bytes | bytearray) -> object:
     ----------
     raw : bytes
         Bytes that are not UTF-8 become surrogate escapes.
+    tensors : bool
+        Long arrays, and arrays of arrays in long documents, become a `LongArray`.
 
     Returns
     -------
     object
-        None, bool, int, float, str, list or dict.
+        None, bool, int, float, str, list or dict; or a `LongArray`.
 
     Raises
     ------
     InternalError
         ``failed to parse the request JSON buffer: <reason> at <offset>``, with the offset in bytes.
+    InvalidArgumentError
+        If it has more than `MOST_VALUES` values; the elements of tensors do not count.
 
     Examples
     --------
     >>> parse(b'{"id": "7", "limits": [-Inf, 0.5]}')
     {'id': '7', 'limits': [-inf, 0.5]}
     """
+    if len(raw) <= 2 * PIECE:
+        return _read(raw, _PYTHON_READER, 0)
+    return _LongReader(tensors).read(raw)
+
+
+def _read(raw: bytes | bytearray, reader: json.JSONDecoder, start: int) -> object:
+    """Read a document, or a piece of a document that begins at an offset."""
     try:
-        return _read_in_pieces(raw, _read_ordinary)
+        return _read_ordinary(raw, reader)
     except (ValueError, RecursionError):
-        return _parse_as_rapidjson(bytes(raw))
+        return _read_as_rapidjson(bytes(raw), reader, start)
 
 
-def _read_ordinary(raw: bytes | bytearray) -> object:
+def _read_ordinary(raw: bytes | bytearray, reader: json.JSONDecoder) -> object:
     # At Python's recursion limit, destructors would fail: the garbage collector may run in the reader.
     if not is_ordinary(raw):
         raise ValueError("not an ordinary document")
-    return _python_reader.decode(raw.decode("utf-8", "surrogateescape"))
+    return reader.decode(raw.decode("utf-8", "surrogateescape"))
 
 
-def _read_lenient(raw: bytes | bytearray) -> object:
-    """Read what RapidJSON accepts."""
-    text = raw.decode("utf-8", "surrogateescape")
-    return _python_reader.decode(_STRING_OR_SPECIAL.sub(lambda match: _PYTHON_SPELLING.get(match[0], match[0]), text))
-
-
-def parse_request(raw: bytes | bytearray, max_size: int) -> object:
+def parse_request(raw: bytes | bytearray, max_size: int, tensors: bool = False) -> object:
     """Parse the JSON of a request, which must not exceed ``--http-max-input-size``.
 
     Parameters
@@ -103,11 +109,13 @@ def parse_request(raw: bytes | bytearray, max_size: int) -> object:
     raw : bytes
     max_size : int
         In bytes.
+    tensors : bool
+        As for `parse`.
 
     Raises
     ------
     InvalidArgumentError
-        If the JSON is larger; with Triton's text.
+        If the JSON is larger, with Triton's text; or as `parse`.
     InternalError
         As `parse`.
     """
@@ -116,7 +124,7 @@ def parse_request(raw: bytes | bytearray, max_size: int) -> object:
             f"request JSON size of {len(raw)} bytes exceeds the maximum allowed input size of {max_size} bytes. Use "
             "--http-max-input-size to increase the limit."
         )
-    return parse(raw)
+    return parse(raw, tensors)
 
 
 def is_ordinary(raw: bytes | bytearray) -> bool:
@@ -175,9 +183,7 @@ class _Open:
         self.pairs = pairs
 
 
-def _members(pairs: list[tuple[str, object]]) -> object:
-    if pairs and (pairs[0][0] == _CUT or pairs[-1][0] == _CUT):
-        return _Open(pairs)
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
@@ -187,124 +193,37 @@ def _members(pairs: list[tuple[str, object]]) -> object:
     return repeated
 
 
-_python_reader = json.JSONDecoder(object_pairs_hook=_members)
+_PYTHON_READER = json.JSONDecoder(object_pairs_hook=_members)
 
 
-# --- pieces -------------------------------------------------------------------------------------
-
-# A reader written in C holds Python's lock for its whole call, and with it the event loop, even on another thread. A
-# long document is therefore cut at commas, and read in calls of about a millisecond.
-
-#: Bytes of a piece.
-PIECE = 1 << 16
-#: The name of a member that stands for the rest of an object; no client can know it. Without digits, since they
-#: could look like a large exponent.
-_CUT = "".join(secrets.choice(string.ascii_letters) for _ in range(24))
-_OPENING = {ord("["): b"[", ord("{"): b'{"%s":' % _CUT.encode()}
-_CLOSING = {ord("["): b"]", ord("{"): b',"%s":null}' % _CUT.encode()}
-_IS_BRACKET = np.array([chr(byte) in "[]{}" for byte in range(256)])
-
-
-class _Stream(io.BytesIO):
-    """A file in memory that runs Python code for each part that is read, where another thread may take over."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(size)
-
-
-def _read_in_pieces(raw: bytes | bytearray, read: Callable[[bytes | bytearray], object]) -> object:
-    """Read a document, piece by piece if it is long.
-
-    Raises
-    ------
-    ValueError
-        If the document, or a piece of it, cannot be read.
-    """
-    if len(raw) <= 2 * PIECE:
-        return read(raw)
-    document: object = None
-    depth = 0
-    for piece, depth_after in _pieces(raw):
-        value = read(piece)
-        document = _joined(document, value, depth) if depth else value
-        depth = depth_after
-    return document
-
-
-def _pieces(raw: bytes | bytearray) -> Iterator[tuple[bytes, int]]:
-    """Cut a document at commas; yield documents, and how many arrays and objects the cut after each one is in.
-
-    On both sides of a cut, the comma stays, with null in place of the element or member on its other side. An invalid
-    document thus has an invalid piece.
-    """
-    stack = bytearray()  # the brackets that are open
-    opening = b""
-    start, size = 0, PIECE
-    while len(raw) - start > size:
-        part = raw[start : start + size]
-        # Without escaped quotes, every second quote ends a string.
-        text = np.frombuffer(part.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
-        outside = ~np.logical_xor.accumulate(text == ord('"'))
-        commas = np.flatnonzero(outside & (text == ord(",")))
-        if not commas.size:  # within a long string
-            size *= 2
-            continue
-        cut = int(commas[-1])
-        for bracket in text[:cut][outside[:cut] & _IS_BRACKET[text[:cut]]].tolist():
-            if bracket in _OPENING:
-                stack.append(bracket)
-            elif stack:
-                stack.pop()
-        if not stack:
-            raise ValueError("a comma between documents")
-        outer, inner = stack[:-1], stack[-1]
-        closing = b"".join([_CLOSING[bracket] for bracket in reversed(outer)])
-        yield b"".join((opening, part[:cut], b",null]" if inner == ord("[") else _CLOSING[inner], closing)), len(stack)
-        opening = b"".join([*(_OPENING[bracket] for bracket in outer), _OPENING[inner], b"null,"])
-        start, size = start + cut + 1, PIECE
-    yield opening + raw[start:], 0
-
-
-def _joined(before: Any, after: Any, depth: int) -> object:
-    """Join two pieces of an array or object, in which ``depth - 1`` others are also cut."""
-    if type(before) is list:
-        last = before.pop()
-        if depth > 1:
-            before.append(_joined(last, after[0], depth - 1))
-        before += after[1:]
-        return before
-    pairs = before.pairs
-    pairs.pop()
-    if depth > 1:
-        name, last = pairs.pop()
-        pairs.append((name, _joined(last, after.pairs[0][1], depth - 1)))
-    pairs += after.pairs[1:]
-    return before if pairs[-1][0] == _CUT else _members(pairs)
-
-
-def _parse_as_rapidjson(raw: bytes) -> object:
+def _read_as_rapidjson(raw: bytes, reader: json.JSONDecoder, start: int) -> object:
+    """Read what RapidJSON accepts, or raise its error; ``start`` is the offset of the bytes in the document."""
     raw = _without_deep_values(raw)
-    start = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
+    mark = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
     try:
-        # As a stream: between two parts of it other threads may run.
-        rapidjson.load(_Stream(raw[start:].translate(_ASCII_ONLY)), number_mode=_NUMBER_MODE)
+        rapidjson.loads(raw[mark:].translate(_ASCII_ONLY), number_mode=_NUMBER_MODE)
     except rapidjson.JSONDecodeError as error:
         parts = _ERROR.fullmatch(str(error))
         # A text of another form is a change of the binding, and not an error of the client.
         if parts is None:
             raise
-        reason, offset = _NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])
+        reason, offset = _NEWER_REASONS.get(parts[2], parts[2]), start + mark + int(parts[1])
         raise InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}") from None
     # A NUL ends the document for RapidJSON, which reads C strings.
-    return _read_in_pieces(raw[start:].partition(b"\0")[0], _read_lenient)
+    text = raw[mark:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return reader.decode(_STRING_OR_SPECIAL.sub(lambda match: _PYTHON_SPELLING.get(match[0], match[0]), text))
+
+
+def _unescaped(raw: bytes | bytearray) -> bytes | bytearray:
+    """Replace escaped quotes by spaces: then every second quote ends a string."""
+    return raw.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
 
 
 def _without_deep_values(raw: bytes) -> bytes:
     """Replace the contents of arrays and objects at the depth `_MAX_DEPTH` by spaces, which keeps all offsets."""
     if _has_few_brackets(raw):
         return raw
-    # Without escaped quotes, every second quote ends a string.
-    unescaped = raw.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
+    unescaped = _unescaped(raw)
     text = np.frombuffer(unescaped, np.uint8)
     shallow = bytearray(raw)
     is_in_string = False
@@ -322,3 +241,162 @@ def _without_deep_values(raw: bytes) -> bytes:
     if is_in_string:
         shallow[unescaped.rindex(b'"')] = ord('"')  # which is what RapidJSON reports
     return bytes(shallow)
+
+
+# --- pieces -------------------------------------------------------------------------------------
+
+# A reader written in C holds Python's lock for its whole call, and with it the event loop, even on another thread. A
+# long document is therefore cut at commas, and read in calls of about a millisecond. What they return is freed in one
+# call each, and the garbage collector visits all of it in one: hence the limit of values, and compact arrays.
+
+#: Bytes of a piece.
+PIECE = 1 << 16
+#: About as many brackets are in a piece at most.
+_MOST_BRACKETS = 1 << 10
+#: The name of a member that stands for the rest of an object; no client can know it. Without digits, since they
+#: could look like a large exponent.
+_CUT = "".join(secrets.choice(string.ascii_letters) for _ in range(24))
+_OPENING = {ord("["): b"[", ord("{"): b'{"%s":' % _CUT.encode()}
+_CLOSING = {ord("["): b"]", ord("{"): b',"%s":null}' % _CUT.encode()}
+_IS_BRACKET = np.array([chr(byte) in "[]{}" for byte in range(256)])
+
+
+class _LongReader:
+    """A reader of one document in pieces.
+
+    Parameters
+    ----------
+    tensors : bool
+        As for `parse`.
+    """
+
+    def __init__(self, tensors: bool) -> None:
+        self._tensors = tensors
+        self._count = 0
+        self._reader = json.JSONDecoder(object_pairs_hook=self._members)
+
+    def read(self, raw: bytes | bytearray) -> object:
+        """Read the document."""
+        end = raw.find(b"\0")  # which ends the document for RapidJSON
+        document: object = None
+        open_before = b""
+        for piece, start, open_after in self._pieces(raw if end < 0 else raw[:end]):
+            value = _read(piece, self._reader, start)
+            if open_before:
+                arrays = len(open_before) - len(open_before.rstrip(b"[")) if self._tensors else 0
+                value = self._joined(document, value, len(open_before), arrays)
+            document, open_before = value, open_after
+        return document
+
+    def _counted(self, count: int) -> None:
+        self._count += count
+        if self._count > MOST_VALUES:
+            raise too_many_values()
+
+    # --- cutting ------------------------------------------------------------------------------
+
+    def _pieces(self, raw: bytes | bytearray) -> Iterator[tuple[bytes, int, bytes]]:
+        """Cut a document at commas; yield documents, their offsets, and the brackets that are open at their ends.
+
+        On both sides of a cut, the comma stays, with null in place of the element or member on its other side. An
+        invalid document thus has an invalid piece, with the same error at the same place.
+        """
+        stack = bytearray()
+        opening = b""
+        start = at = 0
+        size = PIECE
+        is_in_string = False
+        while len(raw) - at > size:
+            part = raw[at : at + size]
+            if (len(part) - len(part.rstrip(b"\\"))) % 2:  # not between a backslash and what it escapes
+                part = raw[at : at + size + 1]
+            text = np.frombuffer(_unescaped(part), np.uint8)
+            outside = ~(np.logical_xor.accumulate(text == ord('"')) ^ is_in_string)
+            commas = np.flatnonzero(outside & (text == ord(",")))
+            # After a long string the first comma, since the piece is long enough.
+            cut = int(commas[-1 if at == start else 0]) if commas.size else len(text)
+            special = outside & _IS_BRACKET[text]
+            # All arrays of a piece are alive at the same time; if they are many, the garbage collector also visits all
+            # other objects of the process.
+            size = min(PIECE, _MOST_BRACKETS * len(text) // (1 + int(np.count_nonzero(special))) + 1)
+            _follow(stack, text[:cut][special[:cut]])
+            # What is deeper than this is not read.
+            if not commas.size or len(stack) > _MAX_DEPTH:
+                _follow(stack, text[cut:][special[cut:]])
+                at, is_in_string = at + len(text), not outside[-1]
+                continue
+            end = at + cut
+            if not stack:
+                yield opening + raw[start : end + 1], start - len(opening), b""  # a comma after the document
+                return
+            if not self._tensors:
+                self._counted(int(np.count_nonzero(commas <= cut)))
+            outer, inner = stack[:-1], stack[-1]
+            closing = b"".join([_CLOSING[bracket] for bracket in reversed(outer)])
+            closing = (b",null]" if inner == ord("[") else _CLOSING[inner]) + closing
+            yield b"".join((opening, raw[start:end], closing)), start - len(opening), bytes(stack)
+            opening = b"".join([*(_OPENING[bracket] for bracket in outer), _OPENING[inner], b"null,"])
+            start = at = end + 1
+            is_in_string = False
+        yield opening + raw[start:], start - len(opening), b""
+
+    # --- joining ------------------------------------------------------------------------------
+
+    def _members(self, pairs: list[tuple[str, object]]) -> object:
+        if self._tensors:
+            self._counted(1 + len(pairs))
+            # Not what is cut, which is beside the mark of a cut.
+            first = 1 if pairs and pairs[0][0] == _CUT else 0
+            last = len(pairs) - (2 if pairs and pairs[-1][0] == _CUT else 0)
+            pairs[first:last] = [(name, self._compact(value)) for name, value in pairs[first:last]]
+        if pairs and (pairs[0][0] == _CUT or pairs[-1][0] == _CUT):
+            return _Open(pairs)
+        return _members(pairs)
+
+    def _compact(self, value: object) -> object:
+        """Return an array of arrays as a compact one, and any other value as it is."""
+        if type(value) is list:
+            types = set(map(type, value))
+            if list in types and _OBJECTS.isdisjoint(types):
+                return LongArray(value).close()
+            if list in types:
+                self._counted(len(value))
+        return value.close() if type(value) is LongArray else value
+
+    def _joined(self, before: Any, after: Any, depth: int, arrays: int) -> object:
+        """Join two pieces of a value, in which ``depth - 1`` others are cut; the innermost ``arrays`` are arrays."""
+        if type(before) is LongArray or type(before) is list:
+            elements = before if type(before) is list else before.tail
+            if depth <= arrays and not any(type(element) in _OBJECTS for element in elements):
+                return (LongArray(before) if type(before) is list else before).join(after, depth)
+            last = elements.pop()
+            if depth > 1:
+                elements.append(self._joined(last, after[0], depth - 1, arrays))
+            elements += after[1:]
+            if self._tensors:
+                self._counted(sum(type(element) is list for element in after))
+            return before
+        pairs = before.pairs
+        pairs.pop()
+        name, last = pairs.pop()
+        if depth > 1:
+            pairs.append((name, self._joined(last, after.pairs[0][1], depth - 1, arrays)))
+        else:
+            pairs.append((name, self._compact(last) if self._tensors else last))
+        pairs += after.pairs[1:]
+        if pairs[-1][0] == _CUT:
+            return before
+        return _members([(name, self._compact(value)) for name, value in pairs] if self._tensors else pairs)
+
+
+#: The types of objects, complete or cut.
+_OBJECTS = frozenset((dict, RepeatedMembers, _Open))
+
+
+def _follow(stack: bytearray, brackets: npt.NDArray[np.uint8]) -> None:
+    """Update the brackets that are open."""
+    for bracket in brackets.tolist():
+        if bracket in _OPENING:
+            stack.append(bracket)
+        elif stack:
+            stack.pop()

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import FP32, INVALID, DataType, JsonForm, encode_bytes
+from tritonnb.core.datatypes import FP32, INVALID, DataType, JsonForm
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields
+from tritonnb.endpoints.http.json_arrays import Block, LongArray, encoded_texts, flat_blocks
 from tritonnb.endpoints.tensors import MAX_ARRAY_DIMS
-
-_MAX_NESTING = 100
 
 
 class _Form(NamedTuple):
@@ -46,8 +44,8 @@ _FORMS: Mapping[JsonForm, _Form] = {
     "unsigned": _Form(np.uint64, {int}, (0, 2**64), "unsigned-integer", "unsigned-integer"),
     "signed": _Form(np.int64, {int}, (-(2**63), 2**63), "signed-integer", "signed-integer"),
 }
-#: Elements that are converted in one call: a call of NumPy or of a reader in C holds Python's lock, and thus the event
-#: loop, even on another thread.
+#: Elements that are written in one call: a call in C holds Python's lock, and thus the event loop, even on another
+#: thread.
 _PART = 1 << 15
 _UNABLE_TO_PARSE = "Unable to parse 'data': "
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
@@ -56,12 +54,12 @@ _ESCAPES = {
 } | {ord('"'): b'\\"', ord("\\"): b"\\\\", 8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r"}  # fmt: skip
 
 
-def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[Any]:
+def read_data(data: list[Any] | LongArray, datatype: DataType, count: int) -> npt.NDArray[Any]:
     """Read the elements of a JSON array into a flat NumPy array.
 
     Parameters
     ----------
-    data : list
+    data : list or LongArray
     datatype : DataType
         Its elements are JSON booleans or numbers.
     count : int
@@ -72,32 +70,41 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     InternalError
         If an element has another type, or the number of elements is not ``count``.
     """
-    elements, types = _flattened(data, _UNABLE_TO_PARSE)
-    form, checked = _FORMS[datatype.json], elements
-    if len(elements) > count:
+    arrays: list[npt.NDArray[Any]] = []
+    length = 0
+    for block in flat_blocks(data, _UNABLE_TO_PARSE):
         # Triton reads until the shape is full and never sees the type of what comes after.
-        checked = elements[:count]
-        types = _types(checked)
-    if not types <= form.types or (form.bounds is not None and not _within(checked, *form.bounds)):
-        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{form.expected} as {form.accessed_as}")
-    if len(elements) > count:
+        if length < count:
+            arrays.append(_converted(block, datatype, count - length))
+        length += block.count
+    if length > count:
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
-    if len(elements) < count:
+    if length < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
-    arrays = [_converted(part, datatype, form.dtype) for part in _parts(elements)]
-    _discard(elements)
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _converted(elements: list[Any], datatype: DataType, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _converted(block: Block, datatype: DataType, count: int) -> npt.NDArray[Any]:
+    """Check and convert the first elements of a block: ``count``, or all if it has fewer."""
+    form, types, values = _FORMS[datatype.json], set(block.types), block.values
+    if block.count > count:
+        values = values[:count]
+        types = {kind for kind, place in block.types.items() if place < count}
+    if not types <= form.types or (form.bounds is not None and not _within(values, *form.bounds)):
+        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{form.expected} as {form.accessed_as}")
     # 1e39 as FP32 becomes infinity without a complaint, as on Triton, and integers wrap around.
-    if datatype is FP32:
-        return np.frombuffer(array("f", elements), datatype.numpy)  # C's conversion, which does not complain
+    if datatype is FP32 and isinstance(values, list):
+        return np.frombuffer(array("f", values), datatype.numpy)  # C's conversion, which does not complain
     with np.errstate(over="ignore"):
-        return datatype.from_values(np.array(elements, dtype))
+        return datatype.from_values(np.array(values, form.dtype))
 
 
-def read_strings(data: list[Any]) -> bytes:
+def _within(values: Any, low: int, high: int) -> bool:
+    lowest, largest = (min, max) if isinstance(values, list) else (np.min, np.max)
+    return not len(values) or bool(lowest(values) >= low and largest(values) < high)
+
+
+def read_strings(data: list[Any] | LongArray) -> bytes:
     """Read the strings of a JSON array, and encode them as BYTES.
 
     Raises
@@ -105,13 +112,11 @@ def read_strings(data: list[Any]) -> bytes:
     InternalError
         If an element is not a string.
     """
-    elements, types = _flattened(data, "")
-    if not types <= {str}:
-        raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
-    parts = [
-        encode_bytes(np.array([element.encode("utf-8", "surrogateescape") for element in part], dtype=object))
-        for part in _parts(elements)
-    ]
+    parts: list[bytes] = []
+    for types, _, values in flat_blocks(data, ""):
+        if not types.keys() <= {str}:
+            raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+        parts.append(values if isinstance(values, bytes) else encoded_texts(values))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -124,8 +129,6 @@ def write_data(output: npt.NDArray[Any], datatype: DataType) -> bytes:
         For FP16 and BF16.
     """
     form = datatype.json
-    if form == "string":
-        return b",".join([write_string(element) for element in output.ravel()])
     if output.size > _PART and form:
         flat = output.ravel()
         parts = [flat[start : start + _PART] for start in range(0, flat.size, _PART)]
@@ -134,6 +137,8 @@ def write_data(output: npt.NDArray[Any], datatype: DataType) -> bytes:
         raise InvalidArgumentError(
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
         )
+    if form == "string":
+        return b",".join([write_string(element) for element in output.ravel()])
     if form == "boolean":
         # As bytes, because any byte but 0 is true: a model may leave a 2 in a boolean tensor.
         return b",".join([b"true" if element else b"false" for element in output.ravel().view(np.uint8).tolist()])
@@ -147,6 +152,9 @@ def write_data(output: npt.NDArray[Any], datatype: DataType) -> bytes:
 
 def write_string(value: bytes) -> bytes:
     """Write a string as JSON; bytes that are not UTF-8 stay unchanged."""
+    if len(value) > _PART:
+        parts = [write_string(value[start : start + _PART])[1:-1] for start in range(0, len(value), _PART)]
+        return b'"' + b"".join(parts) + b'"'
     return b'"' + _ESCAPED.sub(lambda match: _ESCAPES[match.group()[0]], value) + b'"'
 
 
@@ -181,66 +189,6 @@ def _listed(values: list[Any]) -> bytes:
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def _flattened(data: list[Any], prefix: str) -> tuple[list[Any], set[type]]:
-    """Return the elements of a list, nested in any way, and their types; ``prefix`` begins the error text."""
-    depth = 1
-    types = _types(data)
-    # Level by level in C for regular nesting, which is what clients send; the recursive reader below is ten lines for
-    # the rest.
-    while types == {list}:
-        elements: list[Any] = []
-        for part in _parts(data):
-            elements.extend(chain.from_iterable(part))
-        data = elements
-        depth += 1
-        _check_nesting(data, depth, prefix)
-        types = _types(data)
-    if list in types:
-        data = list(_flat(data, depth, prefix))
-        types = _types(data)
-    return data, types
-
-
-def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
-    _check_nesting(data, depth, prefix)
-    for element in data:
-        if type(element) is list:
-            yield from _flat(element, depth + 1, prefix)
-        else:
-            yield element
-
-
-def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
-    """Check the depth of the elements of an array; the elements of ``data`` have depth 1."""
-    if elements and depth >= _MAX_NESTING:
-        raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
-
-
-def _parts(values: list[Any]) -> Iterable[list[Any]]:
-    if len(values) <= _PART:
-        return (values,)
-    return (values[start : start + _PART] for start in range(0, len(values), _PART))
-
-
-def _types(values: list[Any]) -> set[type]:
-    if len(values) <= _PART:
-        return set(map(type, values))
-    types: set[type] = set()
-    for part in _parts(values):
-        types.update(map(type, part))
-    return types
-
-
-def _discard(values: list[Any]) -> None:
-    """Free the elements of a long list step by step: this, too, is a call that holds Python's lock."""
-    while len(values) > _PART:
-        del values[-_PART:]
-
-
-def _within(values: list[int], low: int, high: int) -> bool:
-    return all(not part or (min(part) >= low and max(part) < high) for part in _parts(values))
-
-
 def tensor_from_json(
     name: str, datatype: DataType, shape: tuple[int, ...], data: object, max_size: int
 ) -> Tensor | UndecodedTensor:
@@ -252,7 +200,7 @@ def tensor_from_json(
     datatype : DataType
     shape : tuple of int
         Batch dimension included.
-    data : list
+    data : list or LongArray
         The elements, flat or nested.
     max_size : int
         The limit for the tensor, in bytes.
@@ -265,7 +213,9 @@ def tensor_from_json(
     count = element_count(shape) if shape else 0  # to Triton an empty shape has no elements
     if not count:
         return UndecodedTensor(name, datatype, shape, b"")
-    elements = data if type(data) is list else json_fields.read_field("data", json_fields.array, data)
+    elements: Any = data
+    if type(data) not in (list, LongArray):
+        elements = json_fields.read_field("data", json_fields.array, data)
     is_string = datatype.json == "string"
     strings = read_strings(elements) if is_string else b""
     size = len(strings) if is_string else count * datatype.itemsize

@@ -57,8 +57,8 @@ _EXTENSIONS = {
 }
 _SAMPLED = {
     "model": "name of the model, required",
-    "n": f"choices for each prompt, 1 to {MOST_CHOICES}: as many requests to the model, with the seeds `seed`, "
-    "`seed + 1`, …",
+    "n": f"choices for each prompt, 1 to {MOST_CHOICES}, at most {MOST_PROMPTS} in all: as many requests to the model, "
+    "with the seeds `seed`, `seed + 1`, …",
     "stream": "server-sent events, the last one `[DONE]`",
     "stream_options": "`include_usage`: a last chunk with the usage; `include_obfuscation` has no effect",
     "stop": f"a string, or up to {MOST_STOPS}: the text ends before the first of them",

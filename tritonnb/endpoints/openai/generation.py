@@ -21,6 +21,7 @@ from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, FP64, DataType
 from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.handlers.inference import PendingRequests
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.requests import GenerationRequest
 from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
@@ -57,7 +58,30 @@ def _text_input(spec: ModelSpec) -> TensorSpec | None:
     return required[0] if len(required) == 1 and required[0].datatype is BYTES else None
 
 
-def generation_requests(served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> list[InferRequest]:
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt; all its choices share the bytes. Long ones take a while to make.
+
+    Attributes
+    ----------
+    raw : bytes
+        In UTF-8.
+    length : int
+        Characters.
+    words : int
+    """
+
+    raw: bytes
+    length: int
+    words: int
+
+    @classmethod
+    def of(cls, text: str) -> Prompt:
+        """Make the prompt of a text."""
+        return cls(text.encode("utf-8", "surrogatepass"), len(text), count_words(text))  # a template may write anything
+
+
+def generation_requests(served: ServedModel, asked: GenerationRequest, prompts: list[Prompt]) -> list[InferRequest]:
     """Return the requests for all choices: ``n`` for each prompt.
 
     Each choice of a prompt has its own seed, counted from the seed of the client.
@@ -78,13 +102,13 @@ def generation_requests(served: ServedModel, asked: GenerationRequest, prompts: 
     return [_generation_request(served, asked, prompt, choice) for prompt in prompts for choice in range(asked.n)]
 
 
-def _generation_request(served: ServedModel, asked: GenerationRequest, prompt: str, choice: int) -> InferRequest:
+def _generation_request(served: ServedModel, asked: GenerationRequest, prompt: Prompt, choice: int) -> InferRequest:
     spec, sampling = served.spec, dict(asked.sampling)
     if "seed" in sampling:
         # With one seed for all choices, a deterministic model would return the same text for each.
         sampling["seed"] += choice
     values: dict[str, object] = {
-        "text_input": prompt.encode("utf-8", "surrogatepass"),  # a chat template may contain anything
+        "text_input": prompt.raw,
         "stream": asked.stream,
         "exclude_input_in_output": not asked.echo,
         # One string of JSON, because that is the vLLM backend's interface; Triton's front end talks to its models in
@@ -250,7 +274,7 @@ class Generations(PendingRequests):
     ----------
     served : ServedModel
     asked : GenerationRequest
-    prompts : list of str
+    prompts : list of Prompt
 
     Raises
     ------
@@ -258,7 +282,7 @@ class Generations(PendingRequests):
         If the model cannot do what is asked for.
     """
 
-    def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> None:
+    def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[Prompt]) -> None:
         super().__init__(served, functools.partial(generation_requests, served, asked, prompts))
         stops = [StopString(text) for text in asked.sampling.get("stop", [])]
         # The model returns the prompt in front of the text, and stop strings end only what follows.
@@ -267,9 +291,9 @@ class Generations(PendingRequests):
         self.choices = []
         self._readers = []
         for index, prompt in enumerate(prompt for prompt in prompts for _ in range(asked.n)):
-            choice = Choice(index, prompt_tokens=count_words(prompt))
+            choice = Choice(index, prompt_tokens=prompt.words)
             self.choices.append(choice)
-            end = TextEnd(stops, len(prompt) if returns_prompt else 0)
+            end = TextEnd(stops, prompt.length if returns_prompt else 0)
             self._readers.append(_ChoiceReader(choice, asked, end, counts_tokens))
 
     async def deltas(self) -> AsyncIterator[Choice]:
@@ -288,5 +312,17 @@ class Generations(PendingRequests):
 
 
 def count_words(text: str) -> int:
-    """Return the number of tokens of a text for a model that does not count them: its words."""
-    return len(text.split())
+    """Return the number of tokens of a text for a model that does not count them: its words.
+
+    Examples
+    --------
+    >>> count_words("two words")
+    2
+    """
+    words = 0
+    is_in_word = False
+    for start in range(0, len(text), LONG):  # in parts, since each call holds Python's lock
+        part = text[start : start + LONG]
+        words += len(part.split()) - (is_in_word and not part[0].isspace())
+        is_in_word = not part[-1].isspace()
+    return words

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hmac
 import itertools
 import json
@@ -28,6 +27,7 @@ from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
 from tritonnb.endpoints.openai.generation import (
     Generations,
+    Prompt,
     count_words,
     embedding_request,
     embeds,
@@ -236,7 +236,7 @@ class _Inference(OpenAiHandler):
 class _Generation(_Inference):
     """The base class of completions and chat completions."""
 
-    async def generate(self, asked: GenerationRequest, prompts: list[str], form: ResponseForm) -> None:
+    async def generate(self, asked: GenerationRequest, prompts: list[Prompt], form: ResponseForm) -> None:
         """Run the generations and respond."""
         generations = Generations(self.served(asked.model), asked, prompts)
         self.submit(generations, lambda: self.trace(asked.model))
@@ -285,8 +285,12 @@ class CompletionsHandler(_Generation):
 
     async def post(self) -> None:
         """Continue one or more prompts."""
-        asked = await self._read(lambda: read_completion(self.request.body, self._default_max_tokens))
-        await self.generate(asked, asked.prompts, CompletionForm(asked))
+        asked, prompts = await self._read(self._asked)
+        await self.generate(asked, prompts, CompletionForm(asked))
+
+    def _asked(self) -> tuple[GenerationRequest, list[Prompt]]:
+        asked = read_completion(self.request.body, self._default_max_tokens)
+        return asked, [Prompt.of(text) for text in asked.prompts]
 
 
 class ChatCompletionsHandler(_Generation):
@@ -298,7 +302,7 @@ class ChatCompletionsHandler(_Generation):
         context = self.served(asked.model).context
         template = ChatTemplate.find(context.directory, context.version)
         # A template is code of the model.
-        prompt = await run_in_thread(functools.partial(chat_prompt, template, asked.messages))
+        prompt = await run_in_thread(lambda: Prompt.of(chat_prompt(template, asked.messages)))
         await self.generate(asked, [prompt], ChatForm(asked))
 
 

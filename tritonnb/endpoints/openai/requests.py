@@ -67,12 +67,17 @@ def read_completion(body: bytes, default_max_tokens: int) -> GenerationRequest:
     """
     fields = Fields(body, COMPLETION)
     logprobs = fields.integer("logprobs", 0, MOST_LOGPROBS)
+    prompts = fields.strings("prompt", 1, MOST_PROMPTS, "", f"{_STRINGS}, and no tokens")
+    common = _common(fields)
+    if len(prompts) * common["n"] > MOST_PROMPTS:
+        got = f"{len(prompts)} prompts with {common['n']} choices each"
+        raise OpenAiError(f"Invalid 'n': expected at most {MOST_PROMPTS} choices in all, got {got}", "n")
     sampling = _sampling(fields, fields.integer("max_tokens", 1, _MOST_TOKENS, default_max_tokens), logprobs)
     return GenerationRequest(
-        **_common(fields),
+        **common,
         logprobs=logprobs,
         sampling=sampling,
-        prompts=fields.strings("prompt", 1, MOST_PROMPTS, "", f"{_STRINGS}, and no tokens"),
+        prompts=prompts,
         echo=fields.value("echo", (bool,), False),
     )
 

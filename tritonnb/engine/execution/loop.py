@@ -14,7 +14,7 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -305,6 +305,7 @@ class ThreadLimit:
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
         self._refusal = ""
+        self._interrupted: list[str] = []
 
     async def run(self, function: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
         """Run a slow function: `run_in_thread`.
@@ -323,10 +324,21 @@ class ThreadLimit:
         """Start no further function: work of several steps ends with an error before its next step."""
         self._refusal = reason
 
-    def check(self) -> None:
-        """Raise UnavailableError after `refuse`."""
+    def check(self, model: str = "") -> None:
+        """Raise UnavailableError after `refuse`, and during `interrupting` the model."""
         if self._refusal:
             raise UnavailableError(self._refusal)
+        if model in self._interrupted:
+            raise UnavailableError("it was interrupted, since the model is to be unloaded")
+
+    @contextlib.contextmanager
+    def interrupting(self, model: str) -> Iterator[None]:
+        """Let the work of several steps for a model end before its next step, while the block runs."""
+        self._interrupted.append(model)
+        try:
+            yield
+        finally:
+            self._interrupted.remove(model)
 
 
 class EarliestTimer:

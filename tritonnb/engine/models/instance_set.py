@@ -125,8 +125,9 @@ class InstanceSet:
             active = [instance for instance in created if not instance.spec.passive]
             # Read once for all instances, and not at all for passive instances, which are never warmed up.
             samples = await threads.run(functools.partial(warmup_samples, self._served.context)) if active else []
+            check = functools.partial(threads.check, self._served.name)
             for instance in active:
-                await warm_up(self._served, instance, self._sequences, samples, threads.check)
+                await warm_up(self._served, instance, self._sequences, samples, check)
             threads.check()  # what was created while the server began to stop is not added
         except BaseException:
             await self.discard(created)

@@ -193,7 +193,7 @@ class RequestValidator:
                 f"incomplete string data for inference input '{tensor.name}', expecting string of length "
                 f"{available - left} but only {available} bytes available"
             )
-        return np.array(elements, dtype=object)
+        return elements
 
     def _reshaped(self, tensor: Tensor, spec: TensorSpec, dims: tuple[int, ...]) -> Tensor:
         batch = tensor.shape[:1] if self._batching else ()

@@ -348,9 +348,13 @@ class ModelRepository:
     async def _unload(self, name: str, unload_dependents: bool) -> None:
         if name not in self.table.models:
             return
-        for ensemble in self._ensembles_being_loaded_with(name):
-            async with ensemble.loading:
-                pass  # earlier loads complete first
+        with self.loader.threads.interrupting(name):  # a warm-up may be longer than its author meant
+            for ensemble in self._ensembles_being_loaded_with(name):
+                async with ensemble.loading:
+                    pass  # earlier loads complete first
+            await self._unload_now(name, unload_dependents)
+
+    async def _unload_now(self, name: str, unload_dependents: bool) -> None:
         async with self.table.operating(name) as model:
             step_models = model.step_models()
             async with model.lock:

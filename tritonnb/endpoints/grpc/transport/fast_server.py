@@ -335,7 +335,7 @@ class _Infer(_Call):
         metadata = self._metadata() if rpcs.needs_metadata else self._headers
         inference = rpcs.infer(message, metadata, self._responded)
         # Keeping an inference that is done would be a reference cycle with this call.
-        if not inference.submission.done:
+        if not inference.done:
             self._inference = inference
 
     def _responded(self, inference: Inference, response: InferResponse) -> None:

@@ -436,13 +436,8 @@ class Sender:
         """Return the frames that end a stream; a client that has not ended its side is asked to stop sending."""
         del self._calls[call.stream]
         self._end(call.stream)
-        limit = self.frame_limit
-        # Probably always one piece: the text of a status is cut at 6 KiB, and no client may demand frames below 16 KiB.
-        pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]
-        flags = END_STREAM | (0 if len(pieces) > 1 else END_HEADERS)
-        parts = [frame(HEADERS, flags, call.stream, pieces[0])]
-        for number, piece in enumerate(pieces[1:], 2):
-            parts.append(frame(CONTINUATION, END_HEADERS * (number == len(pieces)), call.stream, piece))
+        # One frame, since the text of a status is cut at 6 KiB, and no client may demand frames below 16 KiB.
+        parts = [frame(HEADERS, END_STREAM | END_HEADERS, call.stream, trailers)]
         # RFC 9113, 8.1: NO_ERROR tells the client that the response is complete although its request is not.
         if not call.half_closed:
             parts.append(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))

@@ -21,9 +21,11 @@ from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
 from tritonnb.endpoints.http.handlers.metadata import error_body
 from tritonnb.endpoints.http.infer_request import custom_parameter
-from tritonnb.endpoints.http.infer_response import response_size, write_parameter
+from tritonnb.endpoints.http.infer_response import write_parameter
+from tritonnb.endpoints.http.json_arrays import LongArray
 from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
 from tritonnb.endpoints.request_rules import version_number
+from tritonnb.endpoints.tensors import response_size
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
@@ -55,7 +57,7 @@ def read_generate_request(spec: ModelSpec, version: int, raw: bytes, max_input_s
     TritonError
         If the request is invalid; with Triton's text.
     """
-    document = json_reader.parse_request(raw, max_input_size)
+    document = json_reader.parse_request(raw, max_input_size, tensors=True)
     reader = _GenerateReader(InferRequest(spec.name, {}, model_version=version), spec, max_input_size)
     names = json_fields.names(document)
     assert isinstance(document, dict)  # it has names
@@ -110,7 +112,7 @@ class _GenerateReader:
 
     def _read_input(self, tensor: TensorSpec, value: object, preceding: int) -> int:
         name, request = tensor.name, self.request
-        elements = value if type(value) is list else [value]
+        elements = value if type(value) in (list, LongArray) else [value]
         size = (
             len(read_strings(elements)) if tensor.datatype.variable_size else len(elements) * tensor.datatype.itemsize
         )
@@ -188,7 +190,10 @@ class GenerateHandler(InferenceHandler):
     def _read(self, served: ServedModel) -> InferRequest:
         if self.request.headers.get("Content-Encoding", "identity") != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
-        return read_generate_request(served.spec, served.version, self.request.body, self.max_input_size)
+        request = read_generate_request(served.spec, served.version, self.request.body, self.max_input_size)
+        # Here, and not when the request is submitted, since the check decodes strings.
+        served.check(request)
+        return request
 
     async def _respond(self, pending: PendingRequests) -> None:
         responses = [response async for _, response in pending.responses() if not response.empty]

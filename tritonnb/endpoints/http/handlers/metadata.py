@@ -50,6 +50,9 @@ class Handler(web.RequestHandler):
         """Store the arguments of the route (Tornado's interface)."""
         self.engine = engine
         self.max_input_size = max_input_size
+        # Every body is JSON, also if its type is a form, as curl says: Tornado would read the fields of the form, and
+        # refuse more than a thousand.
+        self.request.headers.pop("Content-Type", None)
 
     def clear(self) -> None:
         """Clear the headers: Triton sends neither Date nor Server."""

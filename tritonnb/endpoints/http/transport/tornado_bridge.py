@@ -6,6 +6,7 @@ Everything except inference requests is answered by handlers of Tornado; users a
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -27,6 +28,10 @@ def start_in(application: web.Application) -> Callable[[Exchange], MessageDelega
     return lambda exchange: _Message(application, exchange)
 
 
+#: The most fields of a query that Tornado reads.
+_MOST_FIELDS = 1000
+
+
 class _Message(httputil.HTTPMessageDelegate):
     """One request."""
 
@@ -43,9 +48,17 @@ class _Message(httputil.HTTPMessageDelegate):
         if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
             # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
             start_line = start_line._replace(method="OPTIONS")
+        if start_line.path.count("&") >= _MOST_FIELDS:
+            # Tornado refuses them. Triton ignores every query, and no handler of a user expects a longer query.
+            start_line = start_line._replace(path=start_line.path.partition("?")[0])
         full = tornado_headers(headers)
         full.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
-        return self._delegate.headers_received(start_line, full)
+        try:
+            return self._delegate.headers_received(start_line, full)
+        except httputil.HTTPInputError as error:
+            body = json.dumps({"error": str(error)}).encode()
+            self.data_received = lambda chunk: None  # type: ignore[method-assign]
+            self.finish = lambda: self._connection.refuse(body)  # type: ignore[method-assign]
 
 
 class _Connection(httputil.HTTPConnection):
@@ -100,6 +113,11 @@ class _Connection(httputil.HTTPConnection):
     def finish(self) -> None:
         """End the response."""
         self._exchange.write(b"0\r\n\r\n" if self._chunked else b"", last=True)
+
+    def refuse(self, body: bytes) -> None:
+        """Respond to a request that no handler can have."""
+        head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self._exchange.respond(head % len(body) + body)
 
     def _format(self, chunk: bytes) -> bytes:
         return b"%x\r\n%s\r\n" % (len(chunk), chunk) if self._chunked and chunk else chunk
