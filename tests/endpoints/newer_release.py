@@ -1,6 +1,6 @@
 """Recorded responses that later releases of Triton changed.
 
-The recordings are of Triton 2.51; *newer_release.json* has the responses of release 26.07 where they differ, as its
+The recordings are of Triton 2.51; *newer_release.json* has the responses of release 26.11 where they differ, as its
 sources show, and the change that made the difference.
 """
 
@@ -18,7 +18,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
 
 
 def recordings(name: str) -> list[dict[str, Any]]:
-    """The exchanges of a file, each with the response of release 26.07.
+    """The exchanges of a file, each with the response of release 26.11.
 
     Shared memory objects have names of this process, since other processes may run the same exchanges.
     """

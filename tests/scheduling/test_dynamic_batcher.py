@@ -311,6 +311,12 @@ def test_preserve_ordering_holds_responses_until_earlier_ones_are_sent() -> None
     assert play.answers == [("slow", 400, "ok"), ("fast", 400, "ok"), ("fast2", 400, "ok")]
 
 
+def test_refusal_with_preserve_ordering_is_sent_at_once() -> None:
+    settings = policy(replace(ONE, preserve_ordering=True), default_timeout_ns=15 * MS)
+    play = Play(DynamicBatcher(settings, 1), [A("slow", 0, run=400), A("late", 50)])
+    assert [name for name, _, _ in play.answers] == ["late", "slow"]
+
+
 def test_batching_starts_when_the_configured_number_of_requests_waits() -> None:
     scheduler = DynamicBatcher(replace(EIGHT, min_requests_to_start=3), 1)
     play = Play(scheduler, [A("a", 0, size=2), A("b", 10), A("c", 20, run=50), A("d", 30)])

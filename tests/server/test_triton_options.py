@@ -1,4 +1,4 @@
-"""Every option of ``tritonserver`` (release 26.07), in the forms that NVIDIA's test programs use, is accepted."""
+"""Every option of ``tritonserver`` (release 26.11), in the forms that NVIDIA's test programs use, is accepted."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ __version__ = VERSION
 
 #: The Triton release whose wire behaviour is implemented. The server metadata reports it, since clients derive from it
 #: what the server supports.
-TRITON_VERSION = "2.71.0"
+TRITON_VERSION = "2.75.0"
 #: The same release, as NVIDIA's containers name it.
-TRITON_CONTAINER = "26.07"
+TRITON_CONTAINER = "26.11"
 
 
 def installed_version(package: str) -> str:
