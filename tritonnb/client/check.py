@@ -1,4 +1,4 @@
-"""Find and undo changes that clients made to a server, if the protocol shows them."""
+"""Find changes that clients made to a server, if the protocol shows them, and undo them; find its known defects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.client.known_defects import known_defects
 from tritonnb.client.trace_state import clear_settings, describe_model_tracing, describe_server_tracing
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import TritonError, UnavailableError
@@ -21,30 +22,43 @@ _CONCURRENT = 8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A setting of a server that a client has changed.
+    """A setting of a server that a client has changed, or a known defect that a model meets.
 
     Attributes
     ----------
     text : str
     model : str
-        Empty for the server.
+        Empty for the server, and for what cannot be undone.
     undo : callable or None
         Puts it back; None for what no connection of this package changes.
     undone : str
         What is the case then.
+    is_defect : bool
+        Whether it is a known defect of the server's release.
     """
 
     text: str
     model: str = ""
     undo: Callable[[], object] | None = None
     undone: str = ""
+    is_defect: bool = False
 
     def __str__(self) -> str:
         return self.text if self.undo is None else f"{self.text}; remote.restore('{self.model}') undoes that"
 
 
-def findings(server: V2Client, extensions: Sequence[str], name: str | None = None) -> list[Finding]:
+def findings(
+    server: V2Client, extensions: Sequence[str], name: str | None = None, *, version: str = ""
+) -> list[Finding]:
     """Find changes of one model or all, if the server has the necessary extensions.
+
+    Parameters
+    ----------
+    server : V2Client
+    extensions : sequence of str
+    name : str, optional
+    version : str, optional
+        The version of the server, to find its known defects too.
 
     Raises
     ------
@@ -54,7 +68,21 @@ def findings(server: V2Client, extensions: Sequence[str], name: str | None = Non
     names = server.ready_models() if "model_repository" in extensions else []
     models = [ModelAddress(server, model) for model in names if name in (None, model)]
     traced = find_tracing(server, models) if "trace" in extensions else []
-    return traced + (find_configs(models) if "model_configuration" in extensions else [])
+    if "model_configuration" not in extensions:
+        return traced
+    return traced + find_configs(models) + (find_defects(models, version) if version else [])
+
+
+def find_defects(models: Sequence[ModelAddress], version: str) -> list[Finding]:
+    """Find the known defects of a version that the configurations of models meet; errors as `findings`."""
+
+    def describe(model: ModelAddress) -> str:
+        return "; ".join(map(str, known_defects(model.config(), version)))
+
+    return [
+        Finding(f"model '{model.name}', known defect of Triton {version}: {text}", is_defect=True)
+        for model, text in _described(describe, models)
+    ]
 
 
 def find_tracing(server: V2Client, models: Sequence[ModelAddress]) -> list[Finding]:
@@ -89,8 +117,8 @@ def describe_applied_config(model: ModelAddress) -> str:
 
 
 def warn_of(url: str, found: Iterable[Finding]) -> None:
-    """Issue one warning with the findings that can be put back."""
-    texts = [str(finding) for finding in found if finding.undo is not None]
+    """Issue one warning with the findings that can be put back, and the known defects."""
+    texts = [str(finding) for finding in found if finding.undo is not None or finding.is_defect]
     if texts:
         warn("\n  ".join([f"{url}:", *texts]))
 

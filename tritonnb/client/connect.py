@@ -33,7 +33,8 @@ def connect(
     """Connect to a server of the v2 protocol, such as Triton.
 
     A warning lists changes that earlier connections left on the server, because their process was killed or a change
-    was to be kept: see `Remote.check` and `Remote.restore`.
+    was to be kept, and known defects of the server's release that its configurations meet: see `Remote.check` and
+    `Remote.restore`.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def connect(
             raise
         raise UnavailableError(f"{error.message.rstrip('.')}; a server responds at {meant}") from error
     with suppress(TritonError):  # the server may refuse these requests
-        warn_of(remote.url, findings(remote.server, remote.extensions))
+        warn_of(remote.url, findings(remote.server, remote.extensions, version=remote.version))
     return remote
 
 

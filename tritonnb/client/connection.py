@@ -47,6 +47,8 @@ class Remote(NamedModels, OfThisProcess):
     metrics_url : str or None
     extensions : sequence of str
         Of the protocol, that the server has.
+    version : str
+        Of the server, such as ``2.51.0``.
 
     Examples
     --------
@@ -78,13 +80,16 @@ class Remote(NamedModels, OfThisProcess):
     """
 
     record: ClassVar[Callable[..., AbstractContextManager[Any]]]
+    verdict: ClassVar[Callable[..., Any]]
     dashboard: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: V2Client, metrics_url: str | None = None) -> None:
         self._server = server
         self.metrics_url = metrics_url
-        self.extensions: Sequence[str] = server.metadata().get("extensions", ())
+        metadata = server.metadata()
+        self.extensions: Sequence[str] = metadata.get("extensions", ())
+        self.version = str(metadata["version"])
         self.changed_configs = ChangedConfigs()
         self._finalizer = finalize(self, self.changed_configs.restore_all)
 
@@ -270,16 +275,17 @@ class Remote(NamedModels, OfThisProcess):
             raise UnavailableError(f"{self.url} does not have the extension '{name}'")
 
     def check(self) -> list[str]:
-        """Find changes that clients made to the server, if the protocol shows them.
+        """Find changes that clients made to the server, if the protocol shows them, and known defects of its release.
 
-        `connect` warns about it. A configuration that was applied by other means than this package is not found: the
+        `connect` warns about them. A configuration that was applied by other means than this package is not found: the
         protocol does not say what the repository contains.
 
         Returns
         -------
         list of str
             A sentence for each model that is traced with its own settings, or runs a configuration that was applied
-            over the network, and one if the server traces all models.
+            over the network, or has a configuration that meets a known defect of Triton, and one if the server traces
+            all models.
 
         Raises
         ------
@@ -287,7 +293,7 @@ class Remote(NamedModels, OfThisProcess):
             If the server does not permit these requests.
         """
         self.require_open()
-        return [str(finding) for finding in findings(self.server, self.extensions)]
+        return [str(finding) for finding in findings(self.server, self.extensions, version=self.version)]
 
     def restore(self, model: str | None = None) -> list[str]:
         """Put back what was changed with this package, in this process or in another process that may be gone.
@@ -400,6 +406,8 @@ class RemoteModelHandle(ModelViews):
     4 ''
     /v2/models/double
     """
+
+    verdict: ClassVar[Callable[..., Any]]
 
     def __init__(self, remote: Remote, name: str, version: int = -1) -> None:
         self._remote = remote

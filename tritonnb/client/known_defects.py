@@ -21,7 +21,7 @@ class Defect:
     name, text : str
         ``text`` says what users see, and what helps.
     first, last : int
-        Minor versions 2.N of the first and the last release that has it; ``last`` is 0 while no release mends it.
+        Minor versions 2.N of the first and the last release that is known to have it.
     releases : str
         The same as names of containers, and the release that mends it.
     source : str
@@ -39,15 +39,15 @@ class Defect:
     applies: Callable[[pb.ModelConfig], bool]
 
     def concerns(self, version: str) -> bool:
-        """Return whether a version has the defect; an unknown version may have it.
+        """Return whether a version has the defect; without a version it may be, and other servers have none.
 
         Examples
         --------
-        >>> DEFECTS[0].concerns("2.51.0"), DEFECTS[0].concerns("2.75.0"), DEFECTS[0].concerns("")
-        (True, False, True)
+        >>> [DEFECTS[0].concerns(version) for version in ("2.51.0", "2.75.0", "", "2025.3")]
+        [True, False, True, False]
         """
         match = _VERSION.match(version)
-        return match is None or (self.first <= int(match[1]) and (not self.last or int(match[1]) <= self.last))
+        return not version if match is None else self.first <= int(match[1]) <= self.last
 
     def __str__(self) -> str:
         return f"{self.text} ({self.releases}; {self.source})"
@@ -83,9 +83,9 @@ DEFECTS = (
     ),
     Defect(
         "late_timeouts",
-        "requests whose queue timeout has expired are answered only when an instance becomes idle: with long "
-        "executions, a client waits longer than the timeout",
-        0, 0, "all releases", "server #7512, #6796", _has_timeout,
+        "while all instances are busy, requests whose queue timeout has expired are answered up to 0.5 s late, and "
+        "before 24.04 only when an instance becomes idle: a client waits longer than the timeout",
+        0, 74, "up to 26.10, not examined in 26.11", "server #7512, #6796, core #333", _has_timeout,
     ),
     Defect(
         "order_of_refusals",
