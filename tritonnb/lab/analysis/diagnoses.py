@@ -16,6 +16,7 @@ from typing import Any
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis import execution_diagnoses as executions
 from tritonnb.lab.analysis.offered_load import offered_load
 from tritonnb.lab.analysis.pipeline_diagnoses import pipeline_findings
 from tritonnb.recording.batches import last_executions
@@ -267,4 +268,9 @@ _RULES: dict[str, Callable[[Recording, pb.ModelConfig], Findings]] = {
     "idle_timeout": _idle_timeout,
     "cost_in_proportion": _cost_in_proportion,
     "beyond_capacity": _beyond_capacity,
+    "instances_slow_each_other": executions.instances_slow_each_other,
+    "threads_exceed_cores": executions.threads_exceed_cores,
+    "first_executions": executions.first_executions,
+    "idle_executions": executions.idle_executions,
+    "throughput_decays": executions.throughput_decays,
 }
