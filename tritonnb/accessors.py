@@ -54,6 +54,7 @@ ACCESSORS = {
     },
     "tritonnb.server.server:Server": {
         "dashboard": Accessor("tritonnb.notebook.dashboard:open_dashboard"),
+        "simulate": Accessor("tritonnb.lab.simulation.simulated_model:simulate"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:server_card"),
     },
     "tritonnb.server.model_handle:ModelHandle": {
@@ -65,10 +66,12 @@ ACCESSORS = {
     },
     "tritonnb.client.connection:Remote": {
         "record": Accessor("tritonnb.lab.traces.record:record"),
+        "verdict": Accessor("tritonnb.lab.explain.live:verdict"),
         "dashboard": Accessor("tritonnb.notebook.remote_view:dashboard"),
         "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_card"),
     },
     "tritonnb.client.connection:RemoteModelHandle": {
+        "verdict": Accessor("tritonnb.lab.explain.live:verdict"),
         "plot": Accessor("tritonnb.lab.figures.statistics:plot", property),
         "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
         "edit": Accessor("tritonnb.notebook.remote_view:edit_remote_config"),

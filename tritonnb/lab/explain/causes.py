@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.execution_diagnoses import SLOWED, reload_text
 from tritonnb.lab.explain.figures import Figures
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.scheduling.from_config import queue_delay_ns
@@ -18,6 +19,11 @@ _MOST = 0.5
 _AT_MAXIMUM = 0.93
 #: Figures that differ by more than this share contradict: averages over different windows differ somewhat.
 _TOLERANCE = 0.15
+#: Waits that are this multiple of earlier waits, and of an execution, show a server that degrades.
+_LONGER = 3.0
+#: Executions are alone, or beside others, with up to, or from, this number of them at the same time, in batches of the
+#: same size within a share.
+_ALONE, _BESIDE, _SAME_SIZE = 1.1, 1.7, 0.1
 
 Cause = tuple[str, str]
 
@@ -325,3 +331,54 @@ def contradictions(figures: Figures, config: pb.ModelConfig | None) -> Iterator[
             f"{busy:.1f} executions at the same time do not fit on {pluralize(count, 'instance')}: the time of a "
             f"request is not that of an execution (a decoupled or calling model?), or there are more instances"
         )
+
+
+def degrades(figures: Figures, config: pb.ModelConfig | None, version: str) -> str:
+    """Say that requests wait longer and longer beside idle instances; empty if the figures do not show it.
+
+    Parameters
+    ----------
+    figures : Figures
+    config : ModelConfig or None
+    version : str
+        Of the server; empty if unknown.
+    """
+    before, busy, count = figures.before, figures.busy, instances_of(config)
+    if config is None or before is None or None in (before.queue_ms, figures.queue_ms, busy) or not count:
+        return ""
+    waited, earlier = figures.queue_ms or 0.0, before.queue_ms or 0.0
+    beyond = waited - queue_delay_ns(config) / 1e6
+    if (busy or 0) >= NOT_BUSY * count or beyond < max(_LONGER * earlier, _LONGER * (figures.execution_ms or 0)):
+        return ""
+    rates = f"{before.rate:,.1f} requests/s before, {figures.rate:,.1f} now; " if before.rate and figures.rate else ""
+    return (
+        f"**Degrades** since {before.label}: requests wait {waited:.1f} ms, and {earlier:.1f} ms before, while "
+        f"{busy:.2f} of {pluralize(count, 'instance')} execute on average ({rates}larger bursts would look the same). "
+        f"{reload_text(config, version)}"
+    )
+
+
+def company(measured: Sequence[Figures], config: pb.ModelConfig | None) -> str:
+    """Say that instances slow each other down, if measurements at several loads show it; empty otherwise.
+
+    Parameters
+    ----------
+    measured : sequence of Figures
+        With several loads.
+    config : ModelConfig or None
+    """
+    known = [one for one in measured if one.busy and one.infer_ms and one.mean_rows]
+    known.sort(key=lambda one: one.busy or 0)
+    if len(known) < 2 or (known[0].busy or 0) > _ALONE or (known[-1].busy or 0) < _BESIDE:
+        return ""
+    alone, beside = known[0], known[-1]
+    factor = (beside.infer_ms or 0) / (alone.infer_ms or 1)
+    same_size = abs((beside.mean_rows or 1) / (alone.mean_rows or 1) - 1) < _SAME_SIZE
+    if factor < SLOWED or not same_size or instances_of(config) == 1:
+        return ""
+    busy = beside.busy or 1
+    return (
+        f"**Instances slow each other down**: an execution takes {alone.infer_ms:.2f} ms at {alone.label}, and "
+        f"{beside.infer_ms:.2f} ms at {beside.label}, where {busy:.1f} run at the same time: {factor:.1f} times as "
+        f"long. They share cores, a device, memory or a lock"
+    )

@@ -17,7 +17,7 @@ from tritonnb.scheduling.from_config import queue_delay_ns
 #: A simulation that differs by more from the measured rate, or the mean batch, does not explain the figures.
 _RATE_TOLERANCE, _BATCH_TOLERANCE = 0.2, 0.35
 #: Requests of a simulation, and the most clients.
-_REQUESTS, _MOST_CLIENTS = 3000, 2000
+_REQUESTS, _MOST_CLIENTS = 2000, 2000
 #: A change that improves neither rate nor latency by this share has no effect.
 _EFFECT = 0.03
 
@@ -72,7 +72,7 @@ def _outcome(figures: Figures, config: pb.ModelConfig, service: Service) -> tupl
         server = (figures.queue_ms or 0) + (figures.compute_ms or 0)
         outside = max(0.0, (figures.latency_ms or server) - server)
         clients = round(figures.clients)
-        arrivals = ClosedLoop(clients, max(_REQUESTS, 20 * clients), outside, rows)
+        arrivals = ClosedLoop(clients, max(_REQUESTS, 8 * clients), outside, rows)
     else:
         arrivals = poisson(figures.rate or 1, _REQUESTS / (figures.rate or 1), seed=1, rows=rows)
     summary = simulate(config, arrivals, service, keep="summary")

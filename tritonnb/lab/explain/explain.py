@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,9 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tritonnb.client.known_defects import known_defects
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.threads import threads_of
 from tritonnb.lab.explain import causes
 from tritonnb.lab.explain.changes import effects
 from tritonnb.lab.explain.figures import Figures
@@ -106,43 +109,91 @@ def explain(*sources: Source, seconds: float | None = None) -> Explanation:
     """
     if not sources:
         raise InvalidArgumentError("explain expected at least one file, text or dict, got none")
-    if seconds is not None and not seconds > 0:
-        raise InvalidArgumentError(f"seconds expected a positive number, got {seconds!r}")
     answer = Explanation()
-    contents: list[Content] = []
-    traces: list[tuple[str, str]] = []
+    texts = []
     for number, source in enumerate(sources, 1):
         name, text, failure = _named_text(source, number)
+        if failure:
+            answer.refused.append(failure)
+        else:
+            texts.append((name, text))
+    return explain_texts(texts, seconds, answer)
+
+
+def explain_texts(
+    texts: Iterable[tuple[str, str]], seconds: float | None = None, answer: Explanation | None = None
+) -> Explanation:
+    """Explain texts with names, as `explain`.
+
+    Parameters
+    ----------
+    texts : iterable of (str, str)
+    seconds : float, optional
+    answer : Explanation, optional
+        To add to.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``seconds`` is not positive.
+    """
+    require_positive(seconds=seconds)
+    answer = answer or Explanation()
+    contents: list[Content] = []
+    traces: list[tuple[str, str]] = []
+    for name, text in texts:
         try:
-            if failure:
-                raise InvalidArgumentError(failure)
-            content = read(name, text)
+            contents.append(read(name, text))
         except InvalidArgumentError as error:
             answer.refused.append(error.message)
             continue
-        contents.append(content)
-        if content.kind == "trace":
+        if contents[-1].kind == "trace":
             traces.append((name, text))
-    _answer(answer, contents, traces, seconds)
+    answer_contents(answer, contents, traces, seconds)
     return answer
 
 
 def _named_text(source: Source, number: int) -> tuple[str, str, str]:
     """Return name, text and why it cannot be read."""
+    name = f"source {number}"
     if isinstance(source, Mapping):
-        return f"source {number}", json.dumps(source), ""
+        try:
+            return name, json.dumps(source), ""
+        except (TypeError, ValueError, RecursionError) as error:
+            return name, "", f"'{name}': expected a dict of JSON, got {error}"
     if isinstance(source, str) and (
         (set(source) & set("\n{:") and not Path(source[:255]).is_file()) or not source.strip()
     ):
-        return f"source {number}", source, ""
+        return name, source, ""
+    if not isinstance(source, str | os.PathLike):
+        return name, "", f"'{name}': expected a path, a text or a dict, got {type(source).__name__}"
     path = Path(source)
     try:
-        return path.name, path.read_bytes().decode("utf-8-sig", "replace"), ""
+        content = path.read_bytes()
+        # PowerShell writes what it redirects in UTF-16.
+        encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        return path.name, content.decode(encoding, "replace"), ""
     except (OSError, ValueError) as error:
         return path.name, "", f"{str(source)[:60]!r}: cannot be read: {getattr(error, 'strerror', error)}"
 
 
-def _answer(answer: Explanation, contents: list[Content], traces: list[tuple[str, str]], seconds: float | None) -> None:
+def answer_contents(
+    answer: Explanation,
+    contents: Sequence[Content],
+    traces: Sequence[tuple[str, str]] = (),
+    seconds: float | None = None,
+) -> None:
+    """Add the sections to an answer.
+
+    Parameters
+    ----------
+    answer : Explanation
+    contents : sequence of Content
+    traces : sequence of (str, str)
+        Names and texts of trace files.
+    seconds : float, optional
+        Between two statistics.
+    """
     given = [f"`{content.source}`: {content.kind}; it proves: {content.proves}" for content in contents]
     answer.sections.append(("What was given", given + [f"Not read: {text}" for text in answer.refused]))
     problems = [problem for content in contents for problem in content.problems]
@@ -150,7 +201,7 @@ def _answer(answer: Explanation, contents: list[Content], traces: list[tuple[str
     configs = [config for content in contents for config in content.configs]
     version = next((content.version for content in contents if content.version), "")
     measured = [figures for content in contents for figures in content.figures]
-    by_model = _by_model(measured + _from_counters(contents, seconds, problems), configs)
+    by_model = _by_model(measured + _from_counters(contents, seconds, problems), configs, problems)
     for model, (figures, config) in by_model.items():
         _explain_model(answer, model, figures, config, version)
     for recording in _recordings(traces, configs, answer):
@@ -160,30 +211,48 @@ def _answer(answer: Explanation, contents: list[Content], traces: list[tuple[str
 
 
 def _from_counters(contents: Sequence[Content], seconds: float | None, problems: list[str]) -> list[Figures]:
-    """Return the figures of statistics and metrics: of the time between two, otherwise since the start."""
+    """Return the figures of statistics and metrics: of the time between the last two, otherwise since the start."""
     found = []
     for kind in dict.fromkeys(content.kind for content in contents if content.counters):
         dumps = [content for content in contents if content.kind == kind]
         for key in dict.fromkeys(key for content in dumps for key in content.counters):
-            known = sorted(
-                ((content.counters[key], content.source) for content in dumps if key in content.counters),
-                key=lambda pair: int(pair[0].get("inference_count", 0)),
-            )
-            (first, _), (last, source) = known[0], known[-1]
-            if len(known) == 1 or first == last:
-                if first.get("inference_count"):
-                    found.append(figures_of_counters(source, last, None, "since the start"))
-                continue
-            between = seconds or _seconds_between(first, last)
-            changed = difference(last, {name: value for name, value in first.items() if value is not None})
-            if _is_negative(changed):
-                problems.append(
-                    f"model '{first.get('name')}': a counter fell between both: it was loaded again meanwhile"
-                )
-                continue
-            words = "between both" + (f", about {between:.1f} s" if between else "")
-            found.append(figures_of_counters(source, changed, between, words))
+            known = [(content.counters[key], content.source) for content in dumps if key in content.counters]
+            if all(stats.get("last_inference") for stats, _ in known):  # files may be in any order
+                known.sort(key=lambda pair: (int(pair[0]["last_inference"]), int(pair[0].get("inference_count", 0))))
+            distinct = [pair for number, pair in enumerate(known) if not number or pair[0] != known[number - 1][0]]
+            if len(distinct) > 1:
+                try:
+                    found.append(_between(distinct, seconds))
+                except InvalidArgumentError as error:
+                    problems.append(error.message)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    problems.append(f"model '{key}': both statistics cannot be subtracted: {error!r}")
+            elif distinct[0][0].get("inference_count") or "inference_stats" in distinct[0][0]:
+                found.append(figures_of_counters(distinct[0][1], distinct[0][0], None, "since the start"))
     return found
+
+
+def _between(dumps: Sequence[tuple[Mapping[str, Any], str]], seconds: float | None) -> Figures:
+    """Return the figures of the time between the last two dumps, and of the time before."""
+
+    def figures(first: Mapping[str, Any], last: Mapping[str, Any], source: str) -> Figures:
+        changed = difference(last, {name: value for name, value in first.items() if value is not None})
+        if _is_negative(changed):
+            order = "" if last.get("last_inference") else ", or the files are given in another order"
+            raise InvalidArgumentError(
+                f"model '{last.get('name')}': a counter fell between both: it was loaded again meanwhile{order}"
+            )
+        between = seconds or _seconds_between(first, last)
+        words = "between both" + (f", about {between:.1f} s" if between else "")
+        return figures_of_counters(source, changed, between, words)
+
+    *_, (first, _), (last, source) = dumps
+    (start, _), (second, _) = dumps[:2]
+    before = figures(start, second, source) if len(dumps) > 2 else figures_of_counters(source, start, None, "")
+    until_ms = int(first.get("last_inference") or 0)
+    is_time = 0 < until_ms < 1 << 45  # other servers may count otherwise
+    until = time.strftime("%H:%M:%S UTC", time.gmtime(until_ms / 1e3)) if is_time else "the first of both"
+    return replace(figures(first, last, source), before=replace(before, label=until))
 
 
 def _seconds_between(first: Mapping[str, Any], last: Mapping[str, Any]) -> float | None:
@@ -199,24 +268,30 @@ def _is_negative(value: Any) -> bool:
 
 
 def _by_model(
-    measured: Sequence[Figures], configs: Sequence[pb.ModelConfig]
+    measured: Sequence[Figures], configs: Sequence[pb.ModelConfig], problems: list[str]
 ) -> dict[str, tuple[list[Figures], pb.ModelConfig | None]]:
     """Assign figures and configurations to models; what has no name belongs to the only model."""
-    by_name = {config.name: config for config in configs}
-    named = {figures.model for figures in measured if figures.model}
-    only = next(iter(named)) if len(named) == 1 else next(iter(by_name)) if len(by_name) == 1 else ""
-    grouped: dict[str, list[Figures]] = {}
-    for figures in measured:
-        grouped.setdefault(figures.model or only, []).append(figures)
+    named = dict.fromkeys([figures.model for figures in measured if figures.model])
+    names = named or dict.fromkeys([config.name for config in configs if config.name])
+    only = next(iter(names)) if len(names) == 1 else ""
     result: dict[str, tuple[list[Figures], pb.ModelConfig | None]] = {}
-    for model, figures_of_model in grouped.items():
-        # The only configuration without a name, or of the only model, is that of the figures.
-        config = by_name.get(model) or by_name.get("") or (configs[0] if len(configs) == len(grouped) == 1 and not (
-            model and configs[0].name and model != configs[0].name) else None)  # fmt: skip
-        result[model] = (figures_of_model, config)
+    for figures in measured:
+        result.setdefault(figures.model or only, ([], None))[0].append(figures)
     for config in configs:
-        if not any(config is known for _, known in result.values()):
-            result[config.name] = ([], config)
+        # A configuration without a name is that of the only model; of several, it may be any.
+        name = config.name or (next(iter(result)) if len(result) == 1 else "")
+        known = result.get(name) or ([], None)
+        if known[1] is not None and known[1] != config:
+            whose = f"model '{name}'" if name else "a model without a name"
+            problems.append(f"two configurations of {whose} differ: the first is used")
+        elif not config.name and len(result) > 1 and name not in result:
+            problems.append(f"a configuration without a name can be that of any of {', '.join(map(repr, result))}: add "
+                            f"the name to it")  # fmt: skip
+        result[name] = (known[0], known[1] or config)
+    for name, (figures_of_model, config) in result.items():
+        models = [] if config is None else [step.model_name for step in config.ensemble_scheduling.step]
+        steps = tuple(result[model][0][0] for model in models if model in result and result[model][0])
+        result[name] = ([replace(one, steps=one.steps or steps) for one in figures_of_model], config)
     return result
 
 
@@ -231,9 +306,18 @@ def _explain_model(
     )
     if config is not None:
         texts += [f"Known defect of Triton: {defect}" for defect in known_defects(config, version)]
+        threads = threads_of(config)
+        texts += [] if threads is None else [f"{threads}; if they execute at the same time, they slow each other down"]
     # The load generator and the server's counters describe the same requests: each has what the other lacks.
     clients = [figures for figures in measured if figures.clients or figures.offered or figures.latency_ms]
     counted = [figures for figures in measured if figures not in clients]
+    repeated = {one.label for one in clients if sum(one.label == other.label for other in clients) > 1}
+    texts += [
+        f"Several measurements at {label}: "
+        + ", ".join(f"{one.rate or 0:,.1f} requests/s in {one.source}" for one in clients if one.label == label)
+        + "; the figures below are of one of them"
+        for label in sorted(repeated)
+    ]
     if len(clients) == 1 and len(counted) == 1:
         clients = [clients[0].completed(replace(counted[0], rate=None))]
     figures = max(clients or counted, key=lambda f: (f.clients or f.offered or 0, f.rate or 0), default=None)
@@ -249,6 +333,7 @@ def _explain_model(
         name, text = "", "nothing was executed in this time"
     answer.causes[model] = name
     texts += [f"**Contradiction** at {one}" for one in found]
+    texts += filter(None, [causes.degrades(figures, config, version), causes.company(measured, config)])
     texts.append(f"**What limits the rate** ({figures.label or figures.source}): {text}")
     if figures.failed:
         texts.append(f"{figures.failed:.0f} requests failed beside {figures.requests or 0:.0f} that succeeded")
@@ -303,8 +388,9 @@ def _recordings(
             try:
                 recording = from_trace(path, {config.name: config for config in configs if config.name} or None)
             except InvalidArgumentError as error:
-                answer.refused.append(f"'{name}': {error.message}")
-                found.append([f"Not read: '{name}': {error.message}"])
+                message = f"'{name}': {error.message.replace(str(path), name)}"
+                answer.refused.append(message)
+                found.append([f"Not read: {message}"])
                 continue
             texts = [recording.verdict(), *recording.remarks()]
             with suppress(InvalidArgumentError):  # a sample has no diagnoses

@@ -33,6 +33,8 @@ class Figures:
         Number of executions and mean time in ms, by batch size in rows.
     steps : tuple of Figures
         Of the composing models of an ensemble.
+    before : Figures, optional
+        Of an earlier time, to compare; its label says until when.
     """
 
     source: str
@@ -56,6 +58,7 @@ class Figures:
     output_ms: float | None = None
     sizes: dict[int, tuple[float, float]] = field(default_factory=dict)
     steps: tuple[Figures, ...] = ()
+    before: Figures | None = None
 
     @property
     def executed(self) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +18,20 @@ from tritonnb.model_config.read import read_config
 from tritonnb.model_config.validate import check_scheduling
 
 #: Milliseconds of a unit, as load generators write it.
-_MS = {"ns": 1e-6, "nsec": 1e-6, "us": 1e-3, "usec": 1e-3, "µs": 1e-3, "ms": 1.0, "msec": 1.0, "s": 1e3, "sec": 1e3}
-_NUMBER = r"(\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
-_TIME = rf"{_NUMBER} ?(ns|nsec|us|usec|µs|ms|msec|s|sec)\b"
+_MS = {"ns": 1e-6, "nsec": 1e-6, "us": 1e-3, "usec": 1e-3, "µs": 1e-3, "μs": 1e-3, "microseconds": 1e-3, "ms": 1.0,
+       "msec": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}  # fmt: skip
+#: Requests per second of a unit.
+_PER_SECOND = {"per sec": 1.0, "per_sec": 1.0, "requests/sec": 1.0, "requests/s": 1.0, "1/s": 1.0, "": 1.0,
+               "requests/min": 1 / 60, "per min": 1 / 60}  # fmt: skip
+#: Whether it is a number is examined later, so that "3,5" is not read as 3 or as 35.
+_NUMBER = r"(\d[\d.,]*(?:[eE][+-]?\d+)?)"
+_TIME = rf"{_NUMBER} ?({'|'.join(sorted(_MS, key=len, reverse=True))})\b"
+#: Digits with a decimal point, and with commas between thousands.
+_PLAIN_NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:[eE][+-]?\d+)?")
+#: Counters have 64 bits.
+_MOST = 1 << 64
+#: What terminals and Markdown add to a text.
+_MARKS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|^```.*$", re.MULTILINE)
 _PARTS = {"queue_ms": "queue", "input_ms": "compute_input", "infer_ms": "compute_infer", "output_ms": "compute_output"}
 
 
@@ -68,14 +80,20 @@ def read(source: str, text: str) -> Content:
     >>> read("a.txt", "Concurrency: 4, throughput: 800 infer/sec, latency 5000 usec").figures[0].latency_ms
     5.0
     """
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = _MARKS.sub("", text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     if not text.strip():
         raise InvalidArgumentError(f"'{source}': expected figures or a configuration, got an empty file")
-    if text.lstrip()[0] in "{[":
+    if re.match(r"\s*(?:\{|\[\s*[{\[\]])", text):  # not a line of a log that begins with [WARNING]
         return _read_json(source, text)
     for pattern, reader in _TEXTS:
         if re.search(pattern, text, re.MULTILINE):
-            return reader(source, text)
+            try:
+                return reader(source, text)
+            except _NotANumberError as error:
+                line = 1 + text.partition(error.text)[0].count("\n")
+                raise InvalidArgumentError(
+                    f"'{source}', line {line}: expected a finite number with a decimal point, got '{error.text[:40]}'"
+                ) from None
     line, first = next((number, row) for number, row in enumerate(text.split("\n"), 1) if row.strip())
     raise InvalidArgumentError(
         f"'{source}': expected a configuration, output of perf_analyzer or GenAI-Perf, statistics, metrics, a trace or "
@@ -86,8 +104,20 @@ def read(source: str, text: str) -> Content:
 # --- load generators ----------------------------------------------------------------------------------
 
 
+class _NotANumberError(Exception):
+    """A text in the place of a number."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 def _number(text: str) -> float:
-    return float(text.replace(",", ""))
+    stripped = text.rstrip(".,")  # of the sentence
+    number = float(stripped.replace(",", "")) if _PLAIN_NUMBER.fullmatch(stripped) else math.inf
+    if number > _MOST:
+        raise _NotANumberError(stripped)
+    return number
 
 
 def _time_ms(pattern: str, text: str) -> float | None:
@@ -100,7 +130,11 @@ def _count(name: str, text: str) -> float | None:
     return None if match is None else _number(match[1])
 
 
-_LEVEL = re.compile(rf"^ *(Request concurrency|Request Rate|Concurrency|Request rate): *{_NUMBER}(.*)$", re.MULTILINE)
+#: Lines with which perf_analyzer doubts its own figures.
+_DOUBTS = re.compile(r".*(?:Failed to obtain stable measurement|not able to keep up with the desired).*")
+_LEVEL = re.compile(
+    rf"^[ \t]*(Request concurrency|Request Rate|Concurrency|Request rate): *{_NUMBER}(.*)$", re.MULTILINE
+)
 
 
 def _read_perf_analyzer(source: str, text: str) -> Content:
@@ -108,9 +142,14 @@ def _read_perf_analyzer(source: str, text: str) -> Content:
     rows = _count("Batch size", text)
     named = re.search(r"perf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*(\S+)", text)
     content = Content(source, "output of perf_analyzer", "")
+    # A summary has the stabilized percentile in the place of the mean.
+    of_percentile = re.search(r"Stabilizing using p\d+|--percentile", text) is not None
+    content.problems = [f"perf_analyzer says: {line.strip()}" for line in re.findall(_DOUBTS, text)]
+    text = re.sub(r"^.*\bPass \[\d+\].*$", "", text, flags=re.MULTILINE)  # of a verbose report, before it is stable
     levels = list(_LEVEL.finditer(text))
     for level, following in zip(levels, [*levels[1:], None], strict=False):
         block = text[level.start() : len(text) if following is None else following.start()]
+        block = re.sub(r"infer/sec, latency ", "infer/sec, percentile ", block) if of_percentile else block
         figures = _level(source, level, block, int(rows) if rows else None, named[1] if named else "")
         if figures is not None:
             _add_level(content.figures, figures)
@@ -120,7 +159,8 @@ def _read_perf_analyzer(source: str, text: str) -> Content:
             f"'{source}', line {line}: expected a throughput ('Throughput: N infer/sec') and a latency of "
             f"perf_analyzer, got none; the output is cut off, or no request was measured"
         )
-    content.proves = f"rate and latency at {', '.join(figures.label for figures in content.figures)}" + (
+    known = "rate and latency" if any(figures.latency_ms for figures in content.figures) else "rate"
+    content.proves = f"{known} at {', '.join(figures.label for figures in content.figures)}" + (
         "" if any(figures.queue_ms is not None for figures in content.figures)
         else "; the server's part (queue, compute) is missing"
     )  # fmt: skip
@@ -188,15 +228,28 @@ def _read_perf_csv(source: str, text: str) -> Content:
         elif header and line.strip():
             row = dict(zip(header, cells, strict=False))
             try:
-                values = {name: float(row[name]) for name in row if row[name]}
+                if len(cells) < len(header):
+                    raise ValueError
+                values = {name: _finite(row[name]) for name in row if row[name]}
                 content.figures.append(_csv_level(source, header[0], values))
             except (KeyError, ValueError):
-                raise InvalidArgumentError(
-                    f"'{source}', line {number}: expected {len(header)} numbers as in the header, got {line[:60]!r}"
-                ) from None
+                content.problems.append(
+                    f"'{source}', line {number}: expected {len(header)} numbers as in the header, got {line[:60]!r}; "
+                    f"the line is not used"
+                )
     if not content.figures:
-        raise InvalidArgumentError(f"'{source}': expected a row of numbers below the header, got none")
+        raise InvalidArgumentError(
+            content.problems[0] if content.problems else
+            f"'{source}': expected a row of numbers below the header, got none"
+        )  # fmt: skip
     return content
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < _MOST:
+        raise ValueError
+    return number
 
 
 def _csv_level(source: str, kind: str, row: Mapping[str, float]) -> Figures:
@@ -228,19 +281,25 @@ def _read_genai_table(source: str, text: str) -> Content:
 
 
 def _genai(source: str, values: Mapping[str, Any], concurrency: float | None) -> Content:
-    def mean(name: str) -> float | None:
+    def mean(name: str, units: Mapping[str, float]) -> float | None:
         value = values.get(name)
-        return float(value["avg"]) if isinstance(value, Mapping) and value.get("avg") is not None else None
+        if not isinstance(value, Mapping) or value.get("avg") is None:
+            return None
+        unit = str(value.get("unit", "ms" if "ms" in units else ""))
+        if unit not in units:
+            raise InvalidArgumentError(
+                f"'{source}': unit of {name} expected one of {', '.join(filter(None, units))}, got '{unit}'"
+            )
+        return float(value["avg"]) * units[unit]
 
-    rate, latency = mean("request_throughput"), mean("request_latency")
+    rate, latency = mean("request_throughput", _PER_SECOND), mean("request_latency", _MS)
     if rate is None and latency is None:
         raise InvalidArgumentError(
             f"'{source}': expected request_throughput or request_latency of GenAI-Perf or AIPerf, got neither"
         )
-    unit = str(values["request_latency"].get("unit", "ms")) if latency is not None else "ms"
     figures = Figures(
         source, f"concurrency {concurrency:g}" if concurrency else "load", rate=rate, clients=concurrency,
-        latency_ms=None if latency is None else latency * _MS.get(unit, 1.0),
+        latency_ms=latency,
     )  # fmt: skip
     return Content(source, "output of GenAI-Perf or AIPerf", "rate and latency that clients saw", [figures])
 
@@ -311,13 +370,28 @@ def figures_of_counters(source: str, stats: Mapping[str, Any], seconds: float | 
 
 
 def _integer(entry: Any, name: str) -> int:
-    return int(entry.get(name, 0) or 0) if isinstance(entry, Mapping) else 0
+    value = 0 if entry is None else int(entry.get(name) or 0)
+    if value < 0:
+        raise ValueError(f"{name} {value}")
+    return value
 
 
-def _read_statistics(source: str, document: Mapping[str, Any]) -> Content:
-    content = Content(source, "statistics of the server", "counts and times since each model was loaded")
+def read_statistics(source: str, document: Mapping[str, Any]) -> Content:
+    """Read a response of the statistics extension.
+
+    Parameters
+    ----------
+    source : str
+    document : mapping
+    """
+    proves = "counts and times since each model was loaded" if document["model_stats"] else (
+        "that no model is loaded, or none is ready"
+    )  # fmt: skip
+    content = Content(source, "statistics of the server", proves)
     for entry in document["model_stats"]:
         stats = dict(_plain(entry))
+        _integer(stats, "last_inference")
+        figures_of_counters(source, stats, None, "")  # raises if a field has another type
         content.counters[f"{stats.get('name', '')}:{stats.get('version', '')}"] = stats
         if any(ns >= UNDERFLOW_NS for ns in _durations(stats)):
             content.problems.append(
@@ -328,7 +402,15 @@ def _read_statistics(source: str, document: Mapping[str, Any]) -> Content:
 
 
 def _plain(value: Any) -> Any:
-    """Convert gRPC's JSON: integers are strings there, and names may be in camel case."""
+    """Convert gRPC's JSON: integers are strings there, and names may be in camel case.
+
+    Raises
+    ------
+    ValueError
+        If a number has more than 64 bits, or is not finite.
+    """
+    if isinstance(value, int | float) and not abs(value) < _MOST:
+        raise ValueError(f"the number {value:.3g}")
     if isinstance(value, Mapping):
         return {re.sub(r"(?<=[a-z])[A-Z]", lambda m: "_" + m[0].lower(), name): _plain(v) for name, v in value.items()}
     if isinstance(value, list):
@@ -434,21 +516,32 @@ def _read_json(source: str, text: str) -> Content:
         return Content(source, "trace", "every request with its times; batches and their reasons")
     try:
         document = json.loads(text)
+    except RecursionError:
+        raise InvalidArgumentError(f"'{source}': expected JSON of the server, got deeply nested JSON") from None
     except json.JSONDecodeError as error:
         raise InvalidArgumentError(
             f"'{source}', line {error.lineno}: expected JSON, got {error.msg.lower()} at column {error.colno}; is the "
             f"file complete?"
         ) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InvalidArgumentError(f"'{source}': {error}") from None
     if isinstance(document, Mapping):
-        plain = _plain(document)
         try:
+            plain = _plain(document)
             for name, reader in _DOCUMENTS.items():
                 if name in plain:
                     return reader(source, plain)
             if "request_latency" in plain or "request_throughput" in plain:
-                loadgen = plain.get("input_config", {})
-                found = re.search(r'"concurrency": ?(\d+)', json.dumps(loadgen))
+                found = re.search(r'"concurrency": (\d+)', json.dumps(plain.get("input_config", {})))
                 return _genai(source, plain, float(found[1]) if found else None)
+            if {"versions", "inputs"} <= plain.keys():
+                return Content(
+                    source, "metadata of a model", "its tensors; not its batcher: see /v2/models/NAME/config"
+                )
+            if isinstance(plain.get("error"), str):
+                raise InvalidArgumentError(f"'{source}': expected a response, got the error {plain['error'][:200]!r}")
+            if isinstance(plain.get("extensions"), list):
+                return Content(source, "metadata of the server", "its version", version=str(plain.get("version", "")))
             if plain.keys() & {"max_batch_size", "platform", "backend", "instance_group", "config"}:
                 config = Content(source, "configuration of a model", "instances, batcher, delay, limits")
                 config.configs.append(read_config(document))
@@ -457,8 +550,6 @@ def _read_json(source: str, text: str) -> Content:
             raise InvalidArgumentError(f"'{source}': {error.message.removeprefix(repr(source) + ': ')}") from None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidArgumentError(f"'{source}': expected fields of another type, got {error!r}") from None
-        if isinstance(plain.get("extensions"), list):
-            return Content(source, "metadata of the server", "its version", version=str(plain.get("version", "")))
     raise InvalidArgumentError(
         f"'{source}', line 1: expected statistics (model_stats), a configuration, results of GenAI-Perf, a profile "
         f"export or a trace, got JSON of another kind"
@@ -466,7 +557,7 @@ def _read_json(source: str, text: str) -> Content:
 
 
 _DOCUMENTS: dict[str, Callable[[str, Mapping[str, Any]], Content]] = {
-    "model_stats": _read_statistics, "experiments": _read_profile_export,
+    "model_stats": read_statistics, "experiments": _read_profile_export,
 }  # fmt: skip
 #: In this order: the first line of a file that matches decides.
 _TEXTS: tuple[tuple[str, Callable[[str, str], Content]], ...] = (
