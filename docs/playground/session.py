@@ -18,6 +18,7 @@ from docs.playground.scenario import python_code, read_arrivals, read_service, r
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.explain.explain import explain_texts
 from tritonnb.lab.simulation.arrivals import ClosedLoop
 from tritonnb.lab.simulation.simulate import simulate
 from tritonnb.lab.teaching.exercises import worksheet
@@ -68,6 +69,7 @@ class Session:
             "grade": self._grade,
             "python": lambda message: python_code(message["scenario"]),
             "open": self._open,
+            "explain": _explain,
             "batches": lambda message: batch_table(simulate_scenario(message["scenario"])),
         }
 
@@ -158,6 +160,14 @@ class Session:
             "service": {"kind": "table", "ms": times}, "baseline": "",
         }  # fmt: skip
         return {**opened, "scenario": scenario}
+
+
+def _explain(message: Json) -> Json:
+    """Explain texts that the user dropped or pasted, with their names."""
+    answer = explain_texts(
+        [(str(source["name"]), str(source["text"])) for source in message["sources"]], message["seconds"]
+    )
+    return {"markdown": answer.markdown(), "refused": answer.refused}
 
 
 def _checked(config: pb.ModelConfig) -> pb.ModelConfig:

@@ -39,7 +39,7 @@ _PACKAGES = {
 }
 #: Prints the files of the modules that the page needs. NumPy and the others do not exist there. The scenarios are
 #: answered, because the attributes of a recording import their modules when they are read (tritonnb/accessors.py).
-_PROGRAM = """
+_PROGRAM = '''
 import json, os, sys
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
 from docs.playground.presets import PRESETS
@@ -51,12 +51,26 @@ for preset in PRESETS.values():
     request = next(serial for serial in batches[0][4] if serial is not None)
     answers.append(session.answer(json.dumps({"do": "blame", "batch": batches[0][0], "request": str(request)})))
     assert not [answer for answer in answers if "error" in json.loads(answer)], answers
+config = "name: 'm' max_batch_size: 1 instance_group { count: 1 kind: KIND_CPU }"
+times = "overhead 0 usec + queue 9000 usec + compute input 0 usec + compute infer 9000 usec + compute output 0 usec"
+report = f"""Request concurrency: 2
+Throughput: 110 infer/sec
+Avg latency: 18000 usec
+Server:
+Inference count: 9
+Execution count: 9
+Successful request count: 9
+Avg request latency: 18000 usec ({times})"""
+trace = '[{"id": 1, "model_name": "m", "timestamps": [{"name": "REQUEST_START", "ns": 1}]}]'
+sources = [{"name": str(number), "text": text} for number, text in enumerate((config, report, trace))]
+answer = session.answer(json.dumps({"do": "explain", "sources": sources, "seconds": None}))
+assert "instances are at their capacity" in answer and "twice as many instances" in answer, answer
 absent = {"numpy", "tornado", "grpc", "matplotlib", "ipywidgets", "anywidget"} & sys.modules.keys()
 assert not absent, f"the playground expected to need none of the packages, got {absent}"
 for name, module in sorted(sys.modules.items()):
     if getattr(module, "__file__", None):
         print(name, module.__file__, sep="\\t")
-"""
+'''
 #: An archive with the same content is the same file.
 _DATE = (2026, 1, 1, 0, 0, 0)
 
@@ -75,8 +89,9 @@ def write_playground(site: Path, runtime: Path | None = None) -> None:
     target = site / "playground"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(STATIC, target / "static")
-    shutil.copytree(PAGE, target / "static" / "playground", ignore=shutil.ignore_patterns("index.html"))
+    shutil.copytree(PAGE, target / "static" / "playground", ignore=shutil.ignore_patterns("*.html"))
     (target / "index.html").write_text(_page(), "utf-8")
+    shutil.copy(PAGE / "explain.html", target)
     (target / "static" / "playground" / "widgets.css").write_text(
         stylesheet("batch_view", "config_editor", "worksheet"), "utf-8"
     )

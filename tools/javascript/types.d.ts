@@ -399,6 +399,12 @@ interface PageParts {
   preset: HTMLSelectElement; swap: HTMLButtonElement; file: HTMLInputElement; full: HTMLAnchorElement;
   copied: HTMLTextAreaElement;
 }
+/** The elements of docs/playground/static/explain.html that are more than an HTMLElement. */
+interface ExplainParts {
+  pasted: HTMLTextAreaElement; add: HTMLButtonElement; files: HTMLInputElement; seconds: HTMLInputElement;
+  copied: HTMLTextAreaElement;
+}
+interface ExplainState { sources: { name: string; text: string }[]; seconds: number | null }
 interface ArrivalColumn {
   name: keyof ArrivalRequest; label: string; type: string; step?: number | string; min?: number; for?: RegExp | null;
 }
