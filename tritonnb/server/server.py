@@ -106,6 +106,7 @@ class Server(NamedModels, BackgroundServer):
     """
 
     dashboard: ClassVar[Callable[..., Any]]
+    simulate: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
     @with_server_keywords

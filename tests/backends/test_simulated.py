@@ -1,0 +1,141 @@
+"""The backend of models that are not there."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tritonnb as tnb
+from tests.lab.analysis.test_execution_diagnoses import Machine
+from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.simulated import ExecutionTimes, SimulatedBackend
+from tritonnb.core.datatypes import DATATYPES
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.simulated_model import times_of, write_simulated
+from tritonnb.model_config.read import read_config
+
+TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: -1 } output { name: "Y" data_type: TYPE_INT64 dims: [ 2, -1 ] }'
+CONFIG = f'name: "net" max_batch_size: 4 dynamic_batching {{ }} {TENSORS} instance_group {{ count: 2 kind: KIND_CPU }}'
+
+
+@given(st.dictionaries(st.integers(1, 64), st.lists(st.floats(0.5, 100), min_size=1, max_size=4), min_size=1))
+def test_time_of_a_recorded_size_is_a_recorded_time_and_other_sizes_lie_between(ms: dict[int, list[float]]) -> None:
+    times, rng = ExecutionTimes(ms), random.Random(1)
+    for rows in range(1, 130):
+        drawn = times.draw(rows, 1, rng)
+        assert drawn in [pytest.approx(one) for one in ms[rows]] if rows in ms else drawn > 0
+    sizes = sorted(ms)
+    for before, after in pairwise(sizes):
+        low, high = sorted(statistics.fmean(ms[size]) for size in (before, after))
+        assert low - 1e-6 <= times._typical((before + after) // 2) <= high + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "expected the file .*times.json, got none"),
+        ("{", "times.json: Expecting"),
+        ("[]", "at least one batch size"),
+        ('{"ms": {}}', "at least one batch size"),
+        ('{"ms": {"1": []}}', "batch size 1: expected times"),
+        ('{"ms": {"0": [1]}}', "batch size 0"),
+        ('{"ms": {"1": [-1]}}', "from 0 to 600000 ms"),
+        ('{"ms": {"1": [1e400]}}', "from 0 to 600000 ms"),
+        ('{"ms": {"1": [NaN]}}', "from 0 to 600000 ms"),
+        ('{"ms": {"a": [1]}}', "times.json"),
+        ('{"ms": {"1": "5"}, "slow_down": {"2": 0}}', "positive factors"),
+        ('{"ms": {"1": 5}}', "times.json"),
+    ],
+)
+def test_invalid_times_are_refused_with_their_file(tmp_path: Path, text: str | None, words: str) -> None:
+    (tmp_path / "1").mkdir()
+    if text is not None:
+        (tmp_path / "1" / "times.json").write_text(text)
+    model = SimulatedBackend().create_model(ModelContext("net", 1, pb.ModelConfig(), tmp_path))
+    with pytest.raises(tnb.TritonError, match=f"model 'net'.*{words}"):
+        model.initialize()
+
+
+def test_decoupled_model_is_refused(tmp_path: Path) -> None:
+    config = pb.ModelConfig(model_transaction_policy=pb.ModelTransactionPolicy(decoupled=True))
+    with pytest.raises(tnb.TritonError, match="got a decoupled transaction policy"):
+        SimulatedBackend().create_model(ModelContext("net", 1, config, tmp_path)).initialize()
+
+
+@pytest.fixture(scope="module")
+def recording() -> tnb.Recording:
+    """8 ms, twice as long beside another instance; one execution stalls."""
+    service = Machine(lambda busy, idle_ns, count: (2.0 if busy > 1 else 1.0) + (5 if count == 50 else 0))
+    return tnb.simulate(CONFIG, tnb.poisson(120, 4, seed=3), service)
+
+
+def test_recorded_times_are_learned_with_stalls_and_without_the_other_instance(recording: tnb.Recording) -> None:
+    times = times_of(recording.service())
+    assert times.slow_down[2] == pytest.approx(2.0, rel=0.05)
+    every = [one for known in times.ms.values() for one in known]
+    assert statistics.median(every) == pytest.approx(8.0, rel=0.05)
+    assert max(every) > 20
+
+
+def test_simulated_model_answers_zeros_after_the_recorded_time(recording: tnb.Recording) -> None:
+    with tnb.Server(port=0) as server:
+        model = server.simulate(recording)
+        begin = time.monotonic()
+        outputs = model(X=[[1.0, 2.0]] * 3)
+        elapsed = time.monotonic() - begin
+        assert outputs["Y"].dtype == np.int64
+        assert outputs["Y"].tolist() == [[[0], [0]]] * 3
+        assert elapsed >= 0.0075
+        assert model.stats()["inference_stats"]["compute_infer"]["ns"] >= 7_500_000
+
+
+def test_busy_instances_slow_a_simulated_model_down(recording: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = ExecutionTimes({1: [20.0]}, {2: 3.0})
+    monkeypatch.setattr("tritonnb.lab.simulation.simulated_model.times_of", lambda learned: times)
+    with tnb.Server(port=0) as server, ThreadPoolExecutor(2) as pool:
+        model = server.simulate(recording)
+        list(pool.map(lambda value: model(X=[[value]]), (1.0, 2.0)))
+        # The execution that begins first is alone then.
+        assert model.stats()["inference_stats"]["compute_infer"]["ns"] >= (20 + 60) * 1_000_000
+
+
+def test_function_gives_the_answers(recording: tnb.Recording) -> None:
+    with tnb.Server(port=0) as server:
+        model = server.simulate(recording, function=lambda X: np.stack([X, X + 1], axis=1).astype(int))
+        assert model(X=[[5.0], [7.0]])["Y"].tolist() == [[[5], [6]], [[7], [8]]]
+
+
+@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
+def test_every_datatype_has_zeros(datatype: Any) -> None:
+    output = f'name: "Y" data_type: {datatype.config_name} dims: [ 2 ] reshape {{ shape: [ 2, 1 ] }}'
+    config = f'name: "net" output {{ {output} }}'
+    recording = tnb.simulate(config, tnb.constant(100, 0.1), tnb.fixed(0))
+    with tnb.Server(port=0) as server:
+        assert server.simulate(recording)()["Y"].shape == (2,)
+
+
+def test_model_of_a_repository_is_written_from_a_recording(tmp_path: Path, recording: tnb.Recording) -> None:
+    directory = write_simulated(recording, tmp_path)
+    document = json.loads((directory / "1" / "times.json").read_text())
+    assert ExecutionTimes.from_json(document).ms.keys() == {batch.size for batch in recording.batches}
+    assert read_config(directory / "config.pbtxt").backend == "simulated"
+
+
+@pytest.mark.parametrize("model", ["bert_large_a30_simulated", "resnet50_a100_simulated", "resnet50_t4_simulated"])
+def test_example_names_its_source_and_has_times_up_to_its_batch_size(model: str) -> None:
+    directory = Path(__file__).parents[2] / "model_repository" / model
+    times = ExecutionTimes.from_json(json.loads((directory / "1" / "times.json").read_text()))
+    assert "NVIDIA DeepLearningExamples" in times.source
+    assert times.source.endswith("not measured here")
+    assert max(times.ms) == read_config(directory / "config.pbtxt").max_batch_size
