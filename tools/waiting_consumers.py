@@ -12,6 +12,7 @@ until the model is loaded again.
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from tritonnb.client.connection import RemoteModelHandle
 from tritonnb.telemetry.statistics_entry import difference
 
 INSTANCES, CLIENTS = 4, 24
+#: Seconds of an execution: so long that a busy machine is not the limit.
+SLEEP = "0.03"
 #: Payloads of two requests that can be merged to eight.
 BATCHING = (
     "dynamic_batching {{ preferred_batch_size: 2 max_queue_delay_microseconds: {delay_us} default_queue_policy {{ "
@@ -36,6 +39,8 @@ def write_drifting(repository: Path, delay_us: int) -> None:
     path = repository / "drifting" / "config.pbtxt"
     before = "dynamic_batching { max_queue_delay_microseconds: 0 }"
     path.write_text(path.read_text().replace(before, BATCHING.format(delay_us=delay_us)))
+    model = repository / "drifting" / "1" / "model.py"
+    model.write_text(re.sub(r"time\.sleep\(.*\)", f"time.sleep({SLEEP})", model.read_text()))
 
 
 def over_time(model: RemoteModelHandle, seconds: float, parts: int = 12) -> Iterator[str]:

@@ -22,7 +22,7 @@ DRIFT = "max_queue_delay_microseconds: 500 default_queue_policy { default_timeou
 class Machine(VaryingService):
     """8 ms, times a factor of the instances that are busy and of the idle times of instance and server in ns."""
 
-    function = staticmethod(tnb.fixed(8))  # type: ignore[assignment]
+    function = staticmethod(tnb.fixed(8))
 
     def __init__(self, factor: Callable[[int, int, int], float]) -> None:
         self._factor = factor
@@ -157,7 +157,7 @@ def shifted(events: list[Event], by_ns: int, serials: int) -> list[Event]:
         moved = {name: getattr(event, name) + by_ns for name in type(event).__slots__ if name.endswith("_ns")}
         moved["time_ns"] = event.time_ns + by_ns
         if isinstance(event, BatchSent):
-            moved |= {"batch": event.batch + serials, "members": tuple(one + serials for one in event.members)}
+            moved |= {"batch": event.batch + serials, "members": tuple((one or 0) + serials for one in event.members)}
         elif isinstance(event, BatchExecuted):
             requests = ((s + serials, rows, a + by_ns, q + by_ns, f) for s, rows, a, q, f in event.requests)
             moved |= {"batch": event.batch + serials, "requests": tuple(requests)}

@@ -117,7 +117,7 @@ def _learned(recording: Recording, model: str | None) -> tuple[str, pb.ModelConf
     config = copy.deepcopy(recording.configs[name])
     config.name, config.backend, config.platform = name, SimulatedBackend.name, ""
     for field in ("default_model_filename", "optimization", "model_warmup", "version_policy", "cc_model_filenames"):
-        config.ClearField(field)  # type: ignore[arg-type]
+        config.ClearField(field)
     for group in config.instance_group:  # it runs nowhere
         count = max(1, group.count) * max(1, len(group.gpus))
         group.ClearField("gpus")
