@@ -181,8 +181,19 @@ def test_throughput_that_decays_while_instances_idle_is_reported_with_the_known_
     diagnosis = found(two_phases(instances=1), "throughput_decays")
     assert diagnosis.text.startswith("Degrades since ")
     assert "server #8870" in diagnosis.text
-    assert diagnosis.text.endswith("A reload of the model would tell.")
+    assert diagnosis.text.endswith("a reload of the model would tell.")
     assert diagnosis.evidence["rates"][1] < diagnosis.evidence["rates"][0] / 3
+
+
+def test_drift_of_a_real_triton_is_recognised(recorded: Callable[[str], tnb.Recording]) -> None:
+    """Recorded on Triton 2.51 with `tools.waiting_consumers`: one of four instances after the other stops executing."""
+    rec = recorded("drift")
+    diagnosis = found(rec, "throughput_decays")
+    assert diagnosis.text.startswith("Degrades since 2.1 s: ")
+    assert "server #8870" in diagnosis.text
+    late = rec.between(5000, 8000)
+    text = found(Recording(late.events, late.configs, source=late.source), "throughput_decays").text
+    assert text.startswith("Requests wait while instances idle, for ")
 
 
 def test_decay_without_the_conditions_of_the_defect_does_not_name_it() -> None:

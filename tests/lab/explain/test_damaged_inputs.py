@@ -151,7 +151,12 @@ AT = 1_790_000_000_000  # 14:13:20 UTC
     ("first", "between", "config", "words"),
     [
         ((6000, 2.0), (1000, 80.0), FOUR + DRIFT, "since 14:13:20 UTC"),
-        ((6000, 2.0), (1000, 80.0), FOUR + DRIFT, "server #8870, core #509). A reload of the model would tell"),
+        (
+            (6000, 2.0),
+            (1000, 80.0),
+            FOUR + DRIFT,
+            "(server #8870, core #509; 23.08 to 26.07, fixed in 26.08): a reload",
+        ),
         ((6000, 2.0), (1000, 80.0), FOUR, "may be damaged: a reload of the model would tell"),
         ((6000, 2.0), (7000, 80.0), FOUR + DRIFT, ""),  # the instances are busy
         ((6000, 70.0), (1000, 80.0), FOUR + DRIFT, ""),  # it was so before

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
-from tritonnb.client.known_defects import known_defects
+from tritonnb.client.known_defects import Defect, known_defects
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of
 from tritonnb.lab.analysis.threads import threads_of
@@ -191,7 +191,15 @@ def throughput_decays(rec: Recording, config: pb.ModelConfig) -> Findings:
     since = next((part for part in range(_PARTS) if min(stalled[part:]) >= last / 2), 0)
     # A drift begins slowly: only the first half of the time before it is compared.
     earlier = since // 2
-    if not earlier or last < _STALLED_LAST or statistics.fmean(stalled[:earlier]) > _STALLED_FIRST:
+    if last < _STALLED_LAST:
+        return
+    if not earlier or statistics.fmean(stalled[:earlier]) > _STALLED_FIRST:
+        # It was so from the beginning: that alone is no decay, but what a server with the defect looks like later.
+        if drift_defect(config):
+            yield (
+                f"Requests wait while instances idle, for {last:.0%} of the time. {reload_text(config)}",
+                {"since_s": 0.0, "stalled": (last, last)},
+            )
         return
     periods = [(edges[0], edges[earlier]), (edges[since], edges[-1])]
     rates = [
@@ -213,6 +221,11 @@ def throughput_decays(rec: Recording, config: pb.ModelConfig) -> Findings:
     )
 
 
+def drift_defect(config: pb.ModelConfig, version: str = "") -> Defect | None:
+    """Return the known defect by which throughput decays, if a version has it and the configuration meets it."""
+    return next((one for one in known_defects(config, version) if one.name == "waiting_consumer_drift"), None)
+
+
 def reload_text(config: pb.ModelConfig, version: str = "") -> str:
     """Return what a throughput that decays may be, and what would tell.
 
@@ -222,10 +235,10 @@ def reload_text(config: pb.ModelConfig, version: str = "") -> str:
     version : str, optional
         Of the server.
     """
-    drift = next((defect for defect in known_defects(config, version) if defect.name == "waiting_consumer_drift"), None)
+    drift = drift_defect(config, version)
     if drift is None:
         return "The state of the server may be damaged: a reload of the model would tell."
-    return f"This fits a known defect: {drift}. A reload of the model would tell."
+    return f"This fits a known defect ({drift.source}; {drift.releases}): a reload of the model would tell."
 
 
 def _stalled(rec: Recording, waits: Iterable[tuple[int, int]], instances: int) -> Callable[[int], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.execution_diagnoses import SLOWED, reload_text
+from tritonnb.lab.analysis.execution_diagnoses import SLOWED, drift_defect, reload_text
 from tritonnb.lab.explain.figures import Figures
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.scheduling.from_config import queue_delay_ns
@@ -21,6 +21,8 @@ _AT_MAXIMUM = 0.93
 _TOLERANCE = 0.15
 #: Waits that are this multiple of earlier waits, and of an execution, show a server that degrades.
 _LONGER = 3.0
+#: Waits of this share of an execution are not those of the server's own work.
+_WAITS = 0.3
 #: Executions are alone, or beside others, with up to, or from, this number of them at the same time, in batches of the
 #: same size within a share.
 _ALONE, _BESIDE, _SAME_SIZE = 1.1, 1.7, 0.1
@@ -195,16 +197,17 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
         return "", "the figures do not tell it: the server's queue and compute times are needed"
     full = config is not None and config.max_batch_size > 1 and (figures.mean_rows or 0) >= 0.9 * config.max_batch_size
     delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
-    if full and queue > compute:
+    busy, count = figures.busy, max(1, instances_of(config))
+    idle = busy is not None and busy < NOT_BUSY * count
+    if full and queue > compute and not idle:
         return (
             "instances_busy",
             f"probably the instances: batches are full ({figures.mean_rows:.1f} rows) and requests still wait "
             f"{queue:.1f} ms, {queue / compute:.1f} times an execution",
         )
-    busy, count = figures.busy, max(1, instances_of(config))
     if queue <= 0.25 * compute:
         return "load", f"the load: requests hardly wait ({queue:.2f} ms; an execution takes {compute:.2f} ms)"
-    if busy is not None and busy < NOT_BUSY * count:
+    if idle:
         return (
             "",
             f"instances idle (on average {busy:.2f} of {pluralize(count, 'instance')} execute), and yet requests wait "
@@ -334,7 +337,7 @@ def contradictions(figures: Figures, config: pb.ModelConfig | None) -> Iterator[
 
 
 def degrades(figures: Figures, config: pb.ModelConfig | None, version: str) -> str:
-    """Say that requests wait longer and longer beside idle instances; empty if the figures do not show it.
+    """Say that requests wait longer than before beside idle instances, or as with a known defect; empty otherwise.
 
     Parameters
     ----------
@@ -344,12 +347,19 @@ def degrades(figures: Figures, config: pb.ModelConfig | None, version: str) -> s
         Of the server; empty if unknown.
     """
     before, busy, count = figures.before, figures.busy, instances_of(config)
-    if config is None or before is None or None in (before.queue_ms, figures.queue_ms, busy) or not count:
+    if config is None or figures.queue_ms is None or busy is None or count < 2 or busy >= NOT_BUSY * count:
         return ""
-    waited, earlier = figures.queue_ms or 0.0, before.queue_ms or 0.0
+    waited, execution = figures.queue_ms, figures.execution_ms or 0.0
+    earlier = None if before is None else before.queue_ms
     beyond = waited - queue_delay_ns(config) / 1e6
-    if (busy or 0) >= NOT_BUSY * count or beyond < max(_LONGER * earlier, _LONGER * (figures.execution_ms or 0)):
-        return ""
+    if before is None or earlier is None or beyond < _LONGER * max(earlier, execution):
+        if beyond < _WAITS * execution or drift_defect(config, version) is None:
+            return ""
+        return (
+            f"**Requests wait beside idle instances**: {waited:.1f} ms, while {busy:.2f} of "
+            f"{pluralize(count, 'instance')} execute on average (bursts would look the same). "
+            f"{reload_text(config, version)}"
+        )
     rates = f"{before.rate:,.1f} requests/s before, {figures.rate:,.1f} now; " if before.rate and figures.rate else ""
     return (
         f"**Degrades** since {before.label}: requests wait {waited:.1f} ms, and {earlier:.1f} ms before, while "
