@@ -165,7 +165,7 @@ def test_reasons_name_requests_not_added_and_the_time_of_the_next_batch() -> Non
     _, early, late = (explain(batch.decision.reason) for batch in play.time.batches)
     assert early == (
         "1 request, 1 row: the oldest had waited 10.0 ms >= max_queue_delay 10.0 ms; max_batch_size 8 not reached; "
-        "ready for 70.0 ms before instance 0 was free; 2 requests that came meanwhile were not added, because the "
+        "ready for 70.0 ms before instance 0 was free; 2 requests that came later were not added, because the "
         "batcher looked again only when instance 0 took this batch"
     )
     assert late == (

@@ -35,7 +35,7 @@ SENTENCES = {
     "excluded": "the model's batching library excludes the next request",
     "delay_exceeded": "the oldest had waited 5.0 ms >= max_queue_delay 5.0 ms; preferred 4 not reached",
     "no_delay": "max_queue_delay is 0, so whatever waited was sent",
-    "grown": "no preferred size reached (4, 8), so it took what came while it waited for an instance",
+    "grown": "no preferred size reached (4, 8), so it took what had come by then",
     "no_slot_wait": (
         "3 slots ready; no wait for others, as max_queue_delay is 5.0 ms and minimum_slot_utilization 0.75"
     ),
@@ -89,7 +89,7 @@ def test_refusal_is_explained_with_its_numbers(rule: str) -> None:
         ),
         (
             {"ready_ns": 12_000_000, "missed": 2},
-            "ready for 12.0 ms before instance 1 was free; 2 requests that came meanwhile were not added, "
+            "ready for 12.0 ms before instance 1 was free; 2 requests that came later were not added, "
             "because the batcher looked again only when instance 1 took this batch",
         ),
     ],

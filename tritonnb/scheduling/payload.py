@@ -111,7 +111,7 @@ class Payload:
             merged=merged,
             woken_by=self.woken_by,
             # Requests that came after a full payload could not have joined it.
-            missed=0 if self.full else missed,
+            missed=0 if self.full or self.rows >= settings.max_batch_size else missed,
         )
         return Execute(taken.instance, self.requests, self.rows, reason)
 

@@ -51,7 +51,7 @@ RULES: Mapping[str, str] = {
     EXCLUDED: "the model's batching library excludes the next request",
     DELAY_EXCEEDED: "the oldest request has waited for max_queue_delay",
     NO_DELAY: "max_queue_delay is 0: whatever waits is sent",
-    GROWN: "a batch that waits for an instance without having a preferred size takes what has come",
+    GROWN: "a batch without a preferred size, which waits for an instance, takes what has come by then",
     NO_SLOT_WAIT: "max_queue_delay or minimum_slot_utilization is 0: ready slots do not wait for others",
     SLOT_UTILIZATION: "enough slots are ready for minimum_slot_utilization",
     INPUTS_READY: "every tensor that the step reads is there",
@@ -75,7 +75,8 @@ def explain(reason: Reason) -> str:
     Parameters
     ----------
     reason : Reason
-        With a rule of `RULES`.
+        With a rule of `RULES`. Names of requests are used where its facts have them: ``members``, ``oldest`` and
+        ``last`` of the batch, ``next`` after the batch, and ``left_out``, which came while the batch waited.
 
     Returns
     -------
@@ -106,7 +107,8 @@ def pluralize(number: int, one: str, many: str = "") -> str:
 
 
 def _batch(facts: Facts) -> str:
-    words = f"{pluralize(facts['requests'], 'request')}, {pluralize(facts['rows'], 'row')}"
+    members = facts.get("members") or pluralize(facts["requests"], "request")
+    words = f"{members}, {pluralize(facts['rows'], 'row')}"
     nulls = facts.get("nulls", 0)
     return f"{words} ({nulls} null)" if nulls else words
 
@@ -119,7 +121,9 @@ def _dispatch(facts: Facts) -> str:
     instance = f"instance {facts['instance']}"
     # The surprise of Triton's batcher that users meet first: a batch that waits does not take what comes meanwhile.
     if ready and missed:
-        came = pluralize(missed, "request that came meanwhile was", "requests that came meanwhile were")
+        came = pluralize(missed, "request that came later was", "requests that came later were")
+        if "left_out" in facts:
+            came = f"{facts['left_out']} came later and {'was' if missed == 1 else 'were'}"
         return (
             f"{words}; ready for {_ms(ready)} before {instance} was free; {came} not added, "
             f"because the batcher looked again only when {instance} took this batch"
@@ -145,7 +149,8 @@ _FORMED = {
 
 
 def _delay_exceeded(facts: Facts) -> str:
-    words = f"the oldest had waited {_ms(facts['waited_ns'])} >= max_queue_delay {_ms(facts['delay_ns'])}"
+    oldest = facts.get("oldest", "the oldest")
+    words = f"{oldest} had waited {_ms(facts['waited_ns'])} >= max_queue_delay {_ms(facts['delay_ns'])}"
     unreached = [size for size in facts.get("preferred", ()) if size > facts["rows"]]
     if not unreached:
         return words
@@ -154,7 +159,8 @@ def _delay_exceeded(facts: Facts) -> str:
 
 
 def _next_goes_beyond(limit: str, size: int, facts: Facts) -> str:
-    return f"the next request's {pluralize(facts['next_rows'], 'row')} would go beyond {limit} {size}"
+    following = facts.get("next", "the next request")
+    return f"{following}'s {pluralize(facts['next_rows'], 'row')} would go beyond {limit} {size}"
 
 
 def _sizes(facts: Facts) -> str:
@@ -168,19 +174,25 @@ def _size_reached(which: str, facts: Facts) -> str:
     return which
 
 
+def _full(facts: Facts) -> str:
+    largest = max(facts["preferred"])
+    if facts["rows"] <= largest:
+        return _size_reached(f"largest preferred batch size {largest} reached", facts)
+    last = facts.get("last", "its last request")
+    return f"{last} took it beyond preferred {largest}: only max_batch_size limits a batch that has waited"
+
+
 _CAUSES: Mapping[str, Callable[[Facts], str]] = {
     ONE_REQUEST: lambda facts: f"executed alone, without a batcher; had waited {_ms(facts['waited_ns'])}",
     PREFERRED_SIZE: lambda facts: _size_reached(f"preferred batch size reached (preferred: {_sizes(facts)})", facts),
-    FULL: lambda facts: _size_reached(f"largest preferred batch size {max(facts['preferred'])} reached", facts),
+    FULL: _full,
     OVERSHOOTS_PREFERRED: lambda facts: _next_goes_beyond("preferred", max(facts["preferred"]), facts),
     DOES_NOT_FIT: lambda facts: _next_goes_beyond("max_batch_size", facts["max_batch_size"], facts),
     DIFFERENT_INPUTS: lambda facts: "the next request's inputs may not share this batch",
     EXCLUDED: lambda facts: "the model's batching library excludes the next request",
     DELAY_EXCEEDED: _delay_exceeded,
     NO_DELAY: lambda facts: "max_queue_delay is 0, so whatever waited was sent",
-    GROWN: lambda facts: (
-        f"no preferred size reached ({_sizes(facts)}), so it took what came while it waited for an instance"
-    ),
+    GROWN: lambda facts: f"no preferred size reached ({_sizes(facts)}), so it took what had come by then",
     NO_SLOT_WAIT: lambda facts: (
         f"{pluralize(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "
         f"{_ms(facts['delay_ns'])} and minimum_slot_utilization {facts['minimum_slot_utilization']:g}"

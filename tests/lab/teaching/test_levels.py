@@ -1,58 +1,38 @@
-"""Whoever knows the rules of a level solves its exercises."""
+"""Whoever knows the rules of a level solves its exercises, and level 2 has something to learn."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 import tritonnb as tnb
-from tritonnb.model_config.read import read_config
+from tests.lab.teaching.students import KINDS, solve_dynamic, solve_sequences, unsolved
 
 
-def solve_with_three_rules(sheet: tnb.Worksheet) -> list[list[str]]:
-    """Form batches with the rules of the section "When a batch is sent" in docs/explanation/batching.md."""
-    config = read_config(sheet.config)
-    limit = config.max_batch_size
-    preferred = set(config.dynamic_batching.preferred_batch_size) or {limit}
-    delay_ns = config.dynamic_batching.max_queue_delay_microseconds * 1000
-    execution_ns = round(sheet.execution_ms * 1e6)  # type: ignore[operator]
-    ahead = list(zip(sheet.arrived_ns, sheet.names, [arrival.rows for arrival in sheet.arrivals], strict=True))
-    moments = {arrived + delay_ns for arrived, _, _ in ahead} | {arrived for arrived, _, _ in ahead}
-    queue: list[tuple[int, str, int]] = []
-    batches: list[list[str]] = []
-    free_ns = 0
-    while moments:
-        now = min(moments)
-        moments.discard(now)
-        while ahead and ahead[0][0] <= now:
-            queue.append(ahead.pop(0))
-        if not queue or now < free_ns:
-            continue
-        sums = [sum(rows for _, _, rows in queue[: count + 1]) for count in range(len(queue))]
-        fitting = sum(total <= limit for total in sums)
-        reached = [count + 1 for count, total in enumerate(sums[:fitting]) if total in preferred]
-        count = reached[-1] if reached else fitting
-        if not reached and fitting == len(queue) and now < queue[0][0] + delay_ns:
-            continue
-        batches.append([name for _, name, _ in queue[:count]])
-        del queue[:count]
-        free_ns = now + execution_ns
-        moments.add(free_ns)
-    return batches
+@pytest.mark.parametrize(("batcher", "level"), KINDS)
+@pytest.mark.parametrize(("requests", "count"), [(3, 2), (6, 4), (8, 2)])
+def test_rules_of_a_level_solve_its_exercises(batcher: str, level: int, requests: int, count: int) -> None:
+    assert unsolved(batcher, level, requests, range(count)) == []
 
 
-@pytest.mark.parametrize("requests", [4, 6, 8])
-def test_three_rules_solve_every_exercise_of_the_first_level(requests: int) -> None:
-    for seed in range(1000 if requests == 6 else 100):
-        sheet = tnb.worksheet(seed=seed, requests=requests)
-        assert [sorted(batch) for batch in solve_with_three_rules(sheet)] == [sorted(b) for b in sheet.solution], seed
+@pytest.mark.parametrize("batcher", ["dynamic", "direct", "oldest"])
+def test_long_exercises_are_found(batcher: str) -> None:
+    assert unsolved(batcher, 1, 26, range(1)) == []
 
 
-def test_second_level_needs_more_than_three_rules_in_some_exercises() -> None:
-    sheets = [tnb.worksheet(seed=seed, level=2) for seed in range(50)]
-    assert any(solve_with_three_rules(sheet) != sheet.solution for sheet in sheets)
+@pytest.mark.parametrize(
+    ("batcher", "solve"), [("dynamic", solve_dynamic), ("direct", solve_sequences), ("oldest", solve_sequences)]
+)
+def test_exercises_of_level_two_need_its_rules(
+    batcher: str, solve: Callable[[tnb.Worksheet, int], list[list[str]]]
+) -> None:
+    for seed in range(3):
+        sheet = tnb.worksheet(batcher, seed=seed, level=2)
+        assert not sheet.check(solve(sheet, 1)), seed
 
 
-@pytest.mark.parametrize("level", [0, 3, "1"])
+@pytest.mark.parametrize("level", [0, 3, "1", None])
 def test_unknown_level_is_refused(level: int) -> None:
     with pytest.raises(tnb.TritonError, match="level expected 1 or 2"):
         tnb.worksheet(level=level)

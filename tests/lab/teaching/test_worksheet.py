@@ -78,7 +78,7 @@ def test_first_mistake_is_revealed_with_the_reason_of_the_batch() -> None:
     assert "✗" in grade._repr_html_()
     revealed = GUIDE.reveal(["AB", "CD", "E"])
     assert revealed.startswith("Batch 1 is A, B and C, sent at 17 ms, not A and B.")
-    assert GUIDE.recording.batches[0].why in revealed
+    assert "Why: A, B and C, 8 rows: max_batch_size 8 reached" in revealed
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,24 @@ def test_grade_does_not_reveal_the_solution(batcher: str, seed: int) -> None:
             named = {name for name in sheet.names if name in words}
             assert not (named - wrong - {before(name) for name in wrong}) & members
             assert sheet.reveal(answer).startswith(f"Batch {number + 1} is ")
+
+
+@pytest.mark.parametrize(
+    ("preferred", "arrivals", "number", "why"),
+    [
+        ("[2]", [(0, 1), (1000, 2)], 0, "A, 1 row: B's 2 rows would go beyond preferred 2"),
+        ("[]", [(0, 1), (1000, 8)], 0, "A, 1 row: B's 8 rows would go beyond max_batch_size 8"),
+        ("[]", [(0, 1), (6000, 1), (14000, 1)], 1, "C came later and was not added"),
+        ("[]", [(0, 1), (6000, 4), (7000, 4), (14000, 1)], 1, "B and C, 8 rows: max_batch_size 8 reached; ready for 8"),
+        ("[4]", [(0, 4), (1000, 2), (8000, 4)], 1, "C took it beyond preferred 4"),
+    ],
+)
+def test_reason_names_the_request_that_is_added_or_left_out(
+    preferred: str, arrivals: list[tuple[int, int]], number: int, why: str
+) -> None:
+    batching = f"dynamic_batching {{ preferred_batch_size: {preferred} max_queue_delay_microseconds: 5000 }}"
+    sheet = tnb.Worksheet(f"max_batch_size: 8 {batching}", arrivals, 10)  # type: ignore[arg-type]
+    assert why in sheet.why(number)
 
 
 def test_correct_answer_reveals_nothing() -> None:

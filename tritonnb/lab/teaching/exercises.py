@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import accumulate
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from google.protobuf import text_format
 
 from tritonnb.core.arguments import require_seed
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.teaching.rules import LEVELS, form_batches
 from tritonnb.lab.teaching.worksheet import LETTERS, Worksheet
 from tritonnb.model_config.read import read_config
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
-from tritonnb.scheduling.reasons import OVERSHOOTS_PREFERRED
 
-_ATTEMPTS = 10_000
+#: Configurations that are tried, and requests that are drawn for each request of the exercise.
+_CONFIGURATIONS, _DRAWS = 50, 12
 
 
 @with_short_traceback
 def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, level: int = 1) -> Worksheet:
     """Generate an exercise from a seed.
+
+    Whoever knows the rules up to its level solves it, and with level 2 nobody else does.
 
     Parameters
     ----------
@@ -36,9 +42,9 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, lev
     requests : int, optional
         Number of requests, 3 to 26.
     level : int, optional
-        Which rules of the dynamic batcher the solution needs. 1: a preferred size is reached, the next request does not
-        fit, the delay is over. 2: also what happens beyond the largest preferred size, and to a batch whose delay
-        expires while the instance is busy. The sequence batchers have one level.
+        The rules that have been taught. For the dynamic batcher, 1: a preferred size is reached, the next request does
+        not fit, the delay is over. 2: also what happens beyond the largest preferred size, or to a batch whose delay
+        expires while the instance is busy. For the sequence batchers, 1: slots and turns. 2: also the delay.
 
     Returns
     -------
@@ -56,113 +62,141 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, lev
     >>> bool(sheet.check(sheet.solution))
     True
     """
-    if batcher not in _GENERATORS:
-        raise InvalidArgumentError(f"batcher expected one of {', '.join(_GENERATORS)}, got {batcher!r}")
-    if not 3 <= requests <= len(LETTERS):
-        raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests}")
-    if level not in (1, 2):
+    if batcher not in _DRAFTS:
+        raise InvalidArgumentError(f"batcher expected one of {', '.join(_DRAFTS)}, got {batcher!r}")
+    if not isinstance(requests, int) or not 3 <= requests <= len(LETTERS):
+        raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests!r}")
+    if level not in LEVELS:
         raise InvalidArgumentError(f"level expected 1 or 2, got {level!r}")
     require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
-    plain = None
-    for _ in range(_ATTEMPTS):
-        sheet = _GENERATORS[batcher](rng, requests)
-        if _is_unambiguous(sheet) and (level == 2 or batcher != "dynamic" or _has_basic_rules(sheet)):
-            if _is_instructive(sheet):
-                return sheet
-            plain = plain or sheet
-    if plain is None:
-        raise InvalidArgumentError(
-            f"no exercise of level {level} with {requests} requests was found: use fewer requests"
-        )
-    return plain  # three requests form no more than two sizes
+    for _ in range(_CONFIGURATIONS):
+        sheet = _grow(_DRAFTS[batcher](rng, level), rng, requests, level)
+        if sheet is not None:
+            return sheet
+    raise InvalidArgumentError(f"no exercise of level {level} with {requests} requests was found: use another seed")
 
 
-def _dynamic(rng: random.Random, requests: int) -> Worksheet:
+@dataclass(frozen=True)
+class _Draft:
+    """An exercise without its requests.
+
+    Attributes
+    ----------
+    config : str
+    execution_ms : int
+    gap_ms : int
+        The longest time between two requests.
+    details : sequence of int
+        What is drawn for a request: its rows, or its sequence.
+    """
+
+    config: str
+    execution_ms: int
+    gap_ms: int
+    details: Sequence[int]
+
+    @cached_property
+    def message(self) -> pb.ModelConfig:
+        """The configuration."""
+        return read_config(self.config)
+
+    def arrivals(self, drawn: Sequence[tuple[float, int]]) -> list[Arrival]:
+        """Return the requests with these times (µs) and details."""
+        if self.message.HasField("dynamic_batching"):
+            return [Arrival(time_us, rows) for time_us, rows in drawn]
+        owners = [owner for _, owner in drawn]
+        return [
+            Arrival(
+                time_us,
+                sequence_id=owner,
+                sequence_start=owner not in owners[:at],
+                sequence_end=owner not in owners[at + 1 :],
+            )
+            for at, (time_us, owner) in enumerate(drawn)
+        ]
+
+
+def _grow(draft: _Draft, rng: random.Random, requests: int, level: int) -> Worksheet | None:
+    """Draw requests after each other, such that the rules lead to the solution; None if this fails too often."""
+    drawn: list[tuple[float, int]] = []
+    for _ in range(_DRAWS * requests):
+        time_us = drawn[-1][0] + 1000 * rng.randint(1, draft.gap_ms) if drawn else 0.0
+        drawn.append((time_us, rng.choice(draft.details)))
+        arrivals = draft.arrivals(drawn)
+        by_rules = form_batches(draft.message, arrivals, draft.execution_ms, LEVELS[level - 1 :])
+        if by_rules is None or not _is_unambiguous(draft, arrivals, by_rules):
+            drawn.pop()
+        elif len(drawn) == requests:
+            by_less = form_batches(draft.message, arrivals, draft.execution_ms, [level - 1]) if level > 1 else None
+            if by_rules != by_less:
+                sheet = Worksheet(draft.config, arrivals, draft.execution_ms)
+                if by_rules == _batches(sheet) and _is_instructive(sheet):
+                    return sheet
+            del drawn[requests // 2 :]
+    return None
+
+
+def _dynamic(rng: random.Random, level: int) -> _Draft:
     limit = rng.choice([4, 8])
-    delay_ms = rng.choice([0, 5, 10, 20])
-    lines = [f"  max_queue_delay_microseconds: {delay_ms * 1000}"] if delay_ms else []
-    if rng.random() < 0.4:
+    has_sizes = rng.random() < 0.4
+    # The consequences of level 2 need a delay that is shorter than an execution, or a preferred size.
+    delays_ms = [0, 5, 10, 20] if level == 1 or has_sizes else [5, 10]
+    lines = [f"  max_queue_delay_microseconds: {1000 * delay_ms}"] if (delay_ms := rng.choice(delays_ms)) else []
+    if has_sizes:
         lines.append(f"  preferred_batch_size: [ {limit // 2} ]")
-    body = "\n".join(["dynamic_batching {", *lines, "}"])
-    times = _times(rng, requests, 12)
-    arrivals = [Arrival(time_us, rng.randint(1, limit // 2)) for time_us in times]
-    return Worksheet(f"max_batch_size: {limit}\n{body}", arrivals, rng.choice([10, 15, 20]))
+    config = "\n".join([f"max_batch_size: {limit}", "dynamic_batching {", *lines, "}"])
+    return _Draft(config, rng.choice([10, 15, 20]), 12 if level == 1 else 8, range(1, limit // 2 + 1))
 
 
-def _direct(rng: random.Random, requests: int) -> Worksheet:
-    slots = rng.choice([2, 3])
-    lines = ["  direct {"]
-    if rng.random() < 0.5:
+def _direct(rng: random.Random, level: int) -> _Draft:
+    lines, slots = ["  direct {"], rng.choice([2, 3])
+    if level > 1:
         lines.append(f"    max_queue_delay_microseconds: {rng.choice([5, 10]) * 1000}")
-        lines.append(f"    minimum_slot_utilization: {rng.choice([0.5, 1.0])}")
-    return _stateful(rng, requests, slots, [*lines, "  }"])
+        # A single request is already half of two slots.
+        lines.append(f"    minimum_slot_utilization: {rng.choice([0.5, 1.0]) if slots > 2 else 1.0}")
+    return _stateful(rng, slots, [*lines, "  }"])
 
 
-def _oldest(rng: random.Random, requests: int) -> Worksheet:
+def _oldest(rng: random.Random, level: int) -> _Draft:
     lines = ["  oldest {", f"    max_candidate_sequences: {rng.choice([2, 3])}"]
-    if rng.random() < 0.5:
+    if level > 1:
         lines.append(f"    max_queue_delay_microseconds: {rng.choice([5, 10]) * 1000}")
-    return _stateful(rng, requests, rng.choice([2, 4]), [*lines, "  }"])
+    return _stateful(rng, rng.choice([2, 4]), [*lines, "  }"])
 
 
-_GENERATORS = {"dynamic": _dynamic, "direct": _direct, "oldest": _oldest}
+_DRAFTS = {"dynamic": _dynamic, "direct": _direct, "oldest": _oldest}
 
 
-def _stateful(rng: random.Random, requests: int, limit: int, strategy: list[str]) -> Worksheet:
-    body = "\n".join(["sequence_batching {", *strategy, "}"])
-    count = max(2, requests // 2)
-    owners = [rng.randrange(count) for _ in range(requests)]
-    arrivals = [
-        Arrival(
-            time_us,
-            sequence_id=owner + 1,
-            sequence_start=owner not in owners[:at],
-            sequence_end=owner not in owners[at + 1 :],
-        )
-        for at, (owner, time_us) in enumerate(zip(owners, _times(rng, requests, 8), strict=True))
+def _stateful(rng: random.Random, limit: int, strategy: list[str]) -> _Draft:
+    config = "\n".join([f"max_batch_size: {limit}", "sequence_batching {", *strategy, "}"])
+    return _Draft(config, rng.choice([7, 10, 13]), 8, range(1, rng.choice([2, 3, 4]) + 1))
+
+
+def _batches(sheet: Worksheet) -> list[tuple[int, list[int]]]:
+    """Return when each batch is sent, and its requests by their places."""
+    return [
+        (batch.sent_ns, sorted([serial - 1 for serial in batch.requests if serial is not None]))
+        for batch in sheet.batches
     ]
-    return Worksheet(f"max_batch_size: {limit}\n{body}", arrivals, rng.choice([7, 10, 13]))
 
 
-def _times(rng: random.Random, requests: int, gap_ms: int) -> list[float]:
-    """Return random increasing times in whole milliseconds (as µs), the first at 0."""
-    return list(accumulate((1000 * rng.randint(1, gap_ms) for _ in range(requests - 1)), initial=0.0))
-
-
-def _is_unambiguous(sheet: Worksheet) -> bool:
+def _is_unambiguous(draft: _Draft, arrivals: Sequence[Arrival], batches: Sequence[tuple[int, list[int]]]) -> bool:
     """Return whether no two events that matter happen at the same time."""
-    ends = [batch.exec_end_ns for batch in sheet.recording.batches]
-    arrived = sheet.arrived_ns
-    delays = {int(delay_us) * 1000 for delay_us in re.findall(r"delay_microseconds: (\d+)", sheet.config)}
-    due = {moment + delay for moment in arrived for delay in delays}
-    moments = [*ends, *arrived, *due]
-    return len(set(moments)) == len(moments) and not sheet.recording.refused
+    ends = [sent_ns + 1_000_000 * draft.execution_ms for sent_ns, _ in batches]
+    arrived = [round(1000 * arrival.time_us) for arrival in arrivals]
+    delays = [int(delay_us) * 1000 for delay_us in re.findall(r"delay_microseconds: (\d+)", draft.config)]
+    moments = [*ends, *arrived, *(at_ns + delay_ns for at_ns in arrived for delay_ns in delays)]
+    return len(set(moments)) == len(moments)
 
 
 def _is_instructive(sheet: Worksheet) -> bool:
     """Return whether batch sizes differ and, where several rules exist, reasons also differ."""
-    sizes = {sum(request is not None for request in batch.requests) for batch in sheet.recording.batches}
-    rules = {batch.reason.rule for batch in sheet.recording.batches}
+    sizes = {len(members) for members in sheet.members}
+    rules = {batch.reason.rule for batch in sheet.batches}
     has_single_rule = read_config(sheet.config).HasField("sequence_batching")
-    return len(sizes) > 1 and len(sheet.recording.batches) >= 3 and (has_single_rule or len(rules) > 1)
-
-
-def _has_basic_rules(sheet: Worksheet) -> bool:
-    """Return whether the solution of a dynamic batcher's exercise needs neither rule of level 2."""
-    following = 0
-    for batch in sheet.recording.batches:
-        following += len(batch.requests)
-        preferred, limit = batch.reason.facts["preferred"], batch.reason.facts["max_batch_size"]
-        if batch.reason.rule == OVERSHOOTS_PREFERRED or batch.size > max(preferred):
-            return False
-        if batch.size in preferred or following == len(sheet.arrivals):
-            continue
-        # The next request was there and fits: the delay expired while the instance was busy.
-        has_room = batch.size + sheet.arrivals[following].rows <= limit
-        if has_room and sheet.arrived_ns[following] <= batch.sent_ns:
-            return False
-    return True
+    enough = min(3, len(sheet.arrivals) - 1)  # three requests form no more than two batches of different sizes
+    return len(sizes) > 1 and len(sheet.batches) >= enough and (has_single_rule or len(rules) > 1)
 
 
 @with_short_traceback

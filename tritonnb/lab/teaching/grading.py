@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tritonnb.core.json_types import Json
 from tritonnb.lab.teaching.worksheet import Worksheet
-from tritonnb.recording.batches import Batch
 from tritonnb.scheduling.reasons import pluralize
 
 #: What can be asked about an answer.
@@ -63,12 +62,12 @@ def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) ->
         text = worksheet.hint(answer)
     else:
         text, shown = worksheet.reveal(answer), min(result.correct + 1, result.total)
-    batches, solution = worksheet.batches, worksheet.solution
+    batches = worksheet.batches
     return {
         "text": text,
         "done": bool(result),
         "total": len(batches),
-        "batches": [_describe(*pair) for pair in zip(batches[:shown], solution[:shown], strict=True)],
+        "batches": [_describe(worksheet, number) for number in range(shown)],
         "next_ms": batches[shown].sent_ns / 1e6 if shown < len(batches) else None,
     }
 
@@ -78,11 +77,12 @@ def _detail(text: str) -> str:
     return pluralize(int(text), "row") if text.isdigit() else text
 
 
-def _describe(batch: Batch, members: list[str]) -> Json:
+def _describe(worksheet: Worksheet, number: int) -> Json:
+    batch = worksheet.batches[number]
     return {
-        "names": [name for name in members if name != _NULL],
+        "names": [name for name in worksheet.solution[number] if name != _NULL],
         "instance": batch.instance,
         "begin_ms": batch.exec_start_ns / 1e6,
         "end_ms": batch.exec_end_ns / 1e6,
-        "why": batch.why,
+        "why": worksheet.why(number),
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -27,7 +27,8 @@ from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
-from tritonnb.scheduling.reasons import pluralize
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.reasons import explain, pluralize
 
 #: Names of requests, or of sequences.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -94,6 +95,7 @@ class Worksheet:
     """
 
     view: ClassVar[Callable[..., Any]]
+    grade_class: ClassVar[Callable[..., Any]]
 
     config: str
     arrivals: Sequence[Arrival]
@@ -197,7 +199,7 @@ class Worksheet:
         if mistake == total:
             return f"One batch too many: every request has run after {pluralize(total, 'batch', 'batches')}."
         sent_ns = self.batches[mistake].sent_ns
-        executed = set().union(*self._members[:mistake])
+        executed = set().union(*self.members[:mistake])
         waiting = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True)
                    if at_ns <= sent_ns and name not in executed]  # fmt: skip
         have = "has arrived and has" if len(waiting) == 1 else "have arrived and have"
@@ -255,8 +257,9 @@ class Worksheet:
         """The batches of the solution, in the order of sending."""
         return sorted(self.recording.batches, key=lambda batch: batch.number)
 
-    @property
-    def _members(self) -> list[frozenset[str]]:
+    @cached_property
+    def members(self) -> list[frozenset[str]]:
+        """The names of the requests of each batch, without null requests."""
         return [frozenset(batch) - {_NULL} for batch in self.solution]
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
@@ -274,7 +277,7 @@ class Worksheet:
 
     def _first_mistake(self, batches: Sequence[frozenset[str]]) -> int | None:
         """Return the index of the first batch that is missing, wrong or too many; None for a correct answer."""
-        expected = self._members
+        expected = self.members
         for number, members in enumerate(expected):
             if batches[number] != members:
                 return number
@@ -284,7 +287,7 @@ class Worksheet:
         """Contradict a wrong batch without revealing its correct content."""
         if not answered:
             return f"The answer ends before batch {number + 1}, and not every request has run."
-        members = self._members[number]
+        members = self.members[number]
         against = [*filter(None, (self._why_not(name, number) for name in sorted(answered - members)))]
         if answered < members:
             against = ["The scheduler sends more than that."]
@@ -294,29 +297,43 @@ class Worksheet:
 
     def _explain(self, number: int, answered: frozenset[str]) -> str:
         """Explain a wrong batch: its correct content, and the reason against each wrong name."""
-        batch, members = self.batches[number], self._members[number]
+        batch, members = self.batches[number], self.members[number]
         instead = f", not {_listed(answered)}" if answered else ": the answer ends before it"
         return " ".join(
             [
                 f"Batch {number + 1} is {_listed(members)}, sent at {batch.sent_ns / 1e6:g} ms{instead}.",
                 *filter(None, (self._why_not(name, number) for name in sorted(answered - members))),
-                f"Why: {batch.why}.",
+                f"Why: {self.why(number)}.",
             ]
         )
+
+    def why(self, number: int) -> str:
+        """Explain a batch, by its index, with the names of the requests that it takes and leaves out."""
+        batch, names = self.batches[number], [name for name in self.solution[number] if name != _NULL]
+        facts: dict[str, Any] = {"members": _listed(names), "oldest": names[0], "last": names[-1]}
+        executed = frozenset().union(*self.members[: number + 1])
+        later = [place for place, name in enumerate(self.names) if name not in executed]
+        left_out = [self.names[place] for place in later if self.arrived_ns[place] <= batch.sent_ns]
+        if later:
+            facts["next"] = self.names[later[0]]
+        if left_out:
+            has_room = batch.size + self.arrivals[later[0]].rows <= read_config(self.config).max_batch_size
+            facts |= {"left_out": _listed(left_out), "missed": len(left_out) * has_room}
+        return explain(Reason(batch.reason.rule, {**batch.reason.facts, **facts}))
 
     def _why_not(self, name: str, number: int) -> str:
         """Explain why a request is not in a batch; empty if only the reason of the batch explains it."""
         arrival = self.arrivals[self.names.index(name)]
-        earlier = [at for at, members in enumerate(self._members[:number], 1) if name in members]
+        earlier = [at for at, members in enumerate(self.members[:number], 1) if name in members]
         if earlier:
             return f"{name} already ran in batch {earlier[0]}."
         if arrival.time_us * 1000 > self.batches[number].sent_ns:
             return f"{name} arrives later, at {arrival.time_us / 1000:g} ms."
-        executed = set().union(*self._members[:number])
+        executed = set().union(*self.members[:number])
         before = f"{name[0]}{int(name[1:] or 1) - 1}"
         if before in self.names and before not in executed:
             return f"{name} follows {before} of its sequence, which has not run yet."
-        if arrival.sequence_start and self._slots_taken(executed, self._members[number]) >= self._slots():
+        if arrival.sequence_start and self._slots_taken(executed, self.members[number]) >= self._slots():
             return f"The sequence of {name} waits in the backlog: all slots are taken."
         return ""
 
@@ -374,7 +391,7 @@ class Worksheet:
         return texts + html_table(*self.table(), caption="Arrivals")
 
 
-def _listed(names: frozenset[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     ordered = sorted(names)
     return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} and {ordered[-1]}"
 
