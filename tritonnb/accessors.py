@@ -41,7 +41,10 @@ ACCESSORS = {
         "view": Accessor("tritonnb.notebook.batch_view:compare"),
     },
     "tritonnb.lab.analysis.debugger:Debugger": {"view": Accessor("tritonnb.notebook.debugger_view:view")},
-    "tritonnb.lab.teaching.worksheet:Worksheet": {"view": Accessor("tritonnb.notebook.worksheet_view:view")},
+    "tritonnb.lab.teaching.worksheet:Worksheet": {
+        "view": Accessor("tritonnb.notebook.worksheet_view:view"),
+        "grade_class": Accessor("tritonnb.lab.teaching.class_answers:grade_class"),
+    },
     "tritonnb.lab.load.result:LoadResult": {
         "plot": Accessor("tritonnb.lab.figures.load:draw"),
         "plot_cdf": Accessor("tritonnb.lab.figures.latency_cdf:draw_load"),

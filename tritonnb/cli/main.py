@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonnb.cli import explain, export, lab, serve, trace
+from tritonnb.cli import explain, export, lab, serve, trace, worksheets
 from tritonnb.cli.doctor import doctor
 from tritonnb.cli.flags import FlagParser, add_flags
 from tritonnb.core.errors import TritonError
@@ -54,6 +54,7 @@ def make_parser() -> FlagParser:
     explain.add_arguments(commands.add_parser("explain", help=explain_help))
     describe = commands.add_parser("doctor", help="describe this environment")
     describe.add_argument("--backend-directory", type=Path, help="list the C++ backends in this directory")
+    worksheets.add_arguments(commands.add_parser("worksheets", help="write exercises to print, with their solutions"))
     export_help = "write the files that serve a model repository on Ray, Kubernetes or KServe"
     export.add_arguments(commands.add_parser("export", help=export_help))
     return parser
@@ -74,6 +75,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             return trace.run(options)
         if options.command == "explain":
             return explain.run(options)
+        if options.command == "worksheets":
+            return worksheets.run(options)
         if options.command == "export":
             return export.run(options)
     except BrokenPipeError:
