@@ -43,18 +43,18 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """Return the alternative text."""
-    generations = rec.generations
-    if not generations:
+    """Return the alternative text; it counts only what the drawn range shows."""
+    if not rec.generations:
         raise InvalidArgumentError(
             "figure 'generations' expected a recording of a model that generates token by token, got none"
         )
-    begin, end = rec.span_ns
+    (begin, end), scale = rec.span_ns, TimeScale.for_recording(rec)
+    generations = [part for part in rec.generations if scale.shows(part.steps[0][0], part.end_ns)]
     lanes = {(generation.instance, generation.lane) for generation in generations}
     places = pluralize(len(lanes), _place(rec))
     longest = max(len(generation.steps) for generation in generations)
-    times = token_times_of(generations)
-    words = f" {times.verdict()}" if times.count else ""
+    times = token_times_of([generation for generation in generations if begin <= generation.end_ns <= end])
+    words = f" Those that end: {times.verdict()}" if times.count else ""
     return (
         f"{pluralize(len(generations), 'generation')} of at most {pluralize(longest, 'token')} in {places} over "
         f"{duration(end - begin)}; {idle_share(generations):.0%} of the time in them is idle.{words}"
