@@ -257,7 +257,7 @@ def test_most_efficient_size_is_the_smallest_with_the_lowest_cost() -> None:
     ]  # fmt: skip
     assert most_efficient_size(costs).size == 4
     labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]
-    assert "most efficient from 4 rows (n = 20)" in labels
+    assert "from 4 rows on within 5 % of the lowest (of sizes with n ≥ 20)" in labels
     assert "within 5% of its minimum from 4 rows on: 3.0 ms (n = 20)" in rec.plot.alt("batch_sizes")
 
 
@@ -265,7 +265,7 @@ def test_too_few_batches_give_no_recommendation() -> None:
     rec = sizes_run(ENOUGH - 1)
     assert most_efficient_size(size_costs(rec)) is None
     labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]
-    assert not any("most efficient" in label for label in labels)
+    assert not any("of the lowest" in label for label in labels)
     assert "too few to compare" in rec.plot.alt("batch_sizes")
 
 
@@ -282,7 +282,7 @@ def test_legend_of_batch_sizes_explains_hollow_boxes_if_there_are_some(few: bool
     arrivals = [(100_000 * number, 8 if few and number == 0 else 1 + number % 2) for number in range(20)]
     rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", arrivals, tnb.fixed(5))
     ax = rec.plot.batch_sizes().axes[0]
-    assert ("n < 5" in legend_of(ax)) == few
+    assert ("hollow: n < 5" in legend_of(ax)) == few
     assert ax.get_ylabel().replace("\n", " ") == "time per batch (ms, median, with quartiles)"
 
 

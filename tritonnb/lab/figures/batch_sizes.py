@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from tritonnb.lab.figures.palette import COMPUTE, GREY, INK, PAPER, PARTS, SELECTION
 from tritonnb.lab.figures.picture import axes_for
@@ -20,6 +19,8 @@ from tritonnb.telemetry.statistics_entry import SETTLED
 
 #: The time of a size is compared with others if it has at least this number of batches.
 ENOUGH = 20
+#: Ticks of an axis at most.
+_MOST_TICKS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
     if few:
         _times(ax, few, width, hollow=True)
     _spreads(ax, settled or costs)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=24, integer=True))
+    ax.set_xticks(_spaced(sizes))
     ax.set_xlim(min(sizes) - max(1, width), max(sizes) + max(1, width))
     tops = [max(cost.batch_ms, cost.spread_ms[1] if cost.spread_ms else 0.0) for cost in settled or costs]
     ax.set_ylim(0, 1.3 * max(tops) or 1)
@@ -143,12 +144,22 @@ def _times(ax: Axes, costs: list[SizeCost], width: float, *, hollow: bool = Fals
     for place, (name, color) in enumerate(PARTS.items()):
         part = [cost.parts_ms[place] for cost in costs]
         if hollow:
-            label = f"n < {SETTLED}" if color == COMPUTE else "_nolegend_"
+            label = f"hollow: n < {SETTLED}" if color == COMPUTE else "_nolegend_"
             style: dict[str, Any] = {"fill": False, "edgecolor": color, "label": label}
         else:
             style = {"color": color, "label": name.replace("_", " ")}
         ax.bar([cost.size for cost in costs], part, bottom=bottoms, width=width, **style)
         bottoms = [low + high for low, high in zip(bottoms, part, strict=True)]
+
+
+def _spaced(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes that have room for a tick: the first, and each that is far enough from the one before."""
+    least = (sizes[-1] - sizes[0]) / _MOST_TICKS
+    ticks = [sizes[0]]
+    for size in sizes[1:]:
+        if size - ticks[-1] >= least:
+            ticks.append(size)
+    return ticks
 
 
 def _mark_higher(ax: Axes, points: list[tuple[int, float]]) -> None:
@@ -176,7 +187,8 @@ def _row_times(above: Axes, costs: list[SizeCost]) -> None:
     _mark_higher(above, list(zip(sizes, times, strict=True)))
     efficient = most_efficient_size(costs)
     if efficient is not None:
-        label = f"most efficient from {pluralize(efficient.size, 'row')} (n = {efficient.count})"
+        rows = pluralize(efficient.size, "row")
+        label = f"from {rows} on within 5 % of the lowest (of sizes with n ≥ {ENOUGH})"
         above.plot(efficient.size, efficient.row_ms, marker="*", markersize=13, color=SELECTION, lw=0, label=label)
         above.legend(fontsize=7.5, frameon=False, loc="upper left")
 
@@ -186,4 +198,4 @@ def _counts(above: Axes, costs: list[SizeCost], width: float) -> None:
     if len(costs) <= 24:
         for cost in costs:
             above.text(cost.size, cost.count, str(cost.count), fontsize=7.5, ha="center", va="bottom", color=INK)
-    above.margins(y=0.25)
+    above.margins(y=0.6)  # room for the title

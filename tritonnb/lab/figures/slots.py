@@ -183,8 +183,8 @@ def _draw_requests(ax: Axes, scale: TimeScale, drawn: _Drawn, line: float) -> No
             boxes.append(box(begin, end, low, high))
             colors.append(color)
             flags += [[(x, low), (x, high)] for flag, x in ((request.starts, begin), (request.ends, end)) if flag]
-            fitting = (text for text in (f"{occupancy.sequence}·{number}", str(number)) if fits(text, end - begin, 7.5))
-            if text := next(fitting, ""):
+            text = f"{occupancy.sequence}·{number}"  # a number alone would read as that of a sequence
+            if fits(text, end - begin, 7.5):
                 ax.text((begin + end) / 2, y, text, fontsize=7.5, ha="center", va="center", color=INK, zorder=5)
     faces = [tint(color, 0.65) for color in colors]
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=colors, linewidths=line, zorder=3))

@@ -17,6 +17,8 @@ from tritonnb.lab.prediction.verify import Verification
 def draw(twin: Twin, ax: Axes | None = None) -> Figure:
     """Draw the execution times of a twin into ``ax`` or a new figure, up to twice the largest recorded size.
 
+    The largest batch size of the model is not exceeded.
+
     Examples
     --------
     >>> from tritonnb import fixed, poisson, simulate
@@ -32,7 +34,8 @@ def draw(twin: Twin, ax: Axes | None = None) -> Figure:
         if chosen:
             times_ms = [one.time_ns / 1e6 for one in chosen]
             ax.plot([one.rows for one in chosen], times_ms, marker, ms=4, color=colour, label=label)
-    rows = list(range(1, 2 * twin.sizes[-1] + 1))
+    largest = twin.sizes[-1]
+    rows = list(range(1, max(largest, min(2 * largest, twin.edited({}).max_batch_size)) + 1))
     ranges = [twin.range_ms(size) for size in rows]
     ax.fill_between(
         rows, [one.low for one in ranges], [one.high for one in ranges], color=tint(COMPUTE), alpha=0.4, label="range"

@@ -47,6 +47,8 @@ _FEWEST_SAMPLES = 10
 _EXTRAPOLATION_FACTOR = 1.1
 #: A larger variation of the speed is a remark.
 _NOTABLE_SPEED_VARIATION = 0.1
+#: A smaller misfit is none: what chance explains was subtracted.
+_SMALLEST_MISFIT = 0.0005
 #: Other names of edits.
 _NAMES = {"instance_count": "count"}
 
@@ -322,12 +324,13 @@ class Twin:
         lines.append(f"  {self.stalls_text()}")
         lines.append(f"  the speed varied by {times.speed_variation:.1%} from part to part")
         if self.validation:
+            names = ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
+            misfits = {name: misfit_of(self.validation, name) for name in names}
             errors = ", ".join(
-                f"{misfit_of(self.validation, name):.1%} in {name}"
-                for name in ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
+                f"{f'{misfit:.1%}' if misfit >= _SMALLEST_MISFIT else 'no more than chance explains'} in {name}"
+                for name, misfit in misfits.items()
             )
             lines.append(f"  {len(self.validation)} parts, each predicted from the others: off by {errors}")
-            lines.append("  0.0%: no further off than chance explains")
         return "\n".join(filter(None, lines))
 
 
