@@ -35,11 +35,19 @@ def graph_of(name: str) -> dict[str, Any]:
     texts = ["queue 12,345 ms", "1,234 waiting", "compute 12,345 ms"]
     nodes = [
         {"label": node.label, "step": node.step, "layer": node.layer, "place": node.place,
-         "share": 0.5 if node.step >= 0 else 0, "texts": texts if node.step >= 0 else []}
+         "shares": [0.2, 0.3] if node.step >= 0 else [0, 0], "texts": texts if node.step >= 0 else []}
         for node in graph.nodes
     ]  # fmt: skip
     edges = [{"source": edge.source, "target": edge.target, "label": ", ".join(edge.tensors)} for edge in graph.edges]
-    return {"nodes": nodes, "edges": edges, "layers": graph.layers, "places": graph.places, "description": "ocr"}
+    return {
+        "nodes": nodes,
+        "edges": edges,
+        "layers": graph.layers,
+        "places": graph.places,
+        "description": "ocr",
+        "total": "From request to response, last 5 s: 20 requests/s",
+        "problem": "the queue grows",
+    }
 
 
 @pytest.mark.parametrize("width", [1300, 1000, 960, 900, 700, 400])

@@ -22,6 +22,8 @@ from tritonnb.server.background import BackgroundServer
 _IDLE = 3
 #: Applied configurations of a model that are listed.
 _PERIODS = 20
+#: The times of a step that a graph shows as a bar.
+_PARTS = ("queue_ms", "compute_ms")
 #: Intervals of the curve of a model in a list.
 CURVE = 40
 
@@ -121,27 +123,32 @@ class ServerMonitor:
         return {name: numbers.get(name) for name in ("n", "rate", "errors", "p50_ms", "p99_ms")}
 
     def graph(self, ensemble: str) -> Json:
-        """Return the graph of an ensemble with the queue depth and the mean times of each step."""
+        """Return the graph of an ensemble with its numbers, and the queue depth and the mean times of each step."""
         config = self._configs[ensemble]
         graph = ensemble_graph(config)
         labels = [node.label for node in graph.nodes if node.step >= 0]
-        depths = self._server.call(lambda: [self._server.engine.model(name).driver.queue_depth() for name in labels])
+        model = self._server.engine.model
+        depths, in_flight = self._server.call(
+            lambda: ([model(name).driver.queue_depth() for name in labels], model(ensemble).in_flight)
+        )
         steps = {name: self._step(name, depth) for name, depth in zip(labels, depths, strict=True)}
         slowest = max((step["total_ms"] for step in steps.values()), default=0.0)
         nodes = [
             {
                 **asdict(node),
                 "texts": _step_texts(steps[node.label]) if node.step >= 0 else [],
-                "share": steps[node.label]["total_ms"] / slowest if node.step >= 0 and slowest else 0.0,
+                "shares": [steps[node.label][part] / slowest if node.step >= 0 and slowest else 0.0 for part in _PARTS],
             }
             for node in graph.nodes
         ]
         edges = [
             {"source": edge.source, "target": edge.target, "label": ", ".join(edge.tensors)} for edge in graph.edges
         ]
-        description = _graph_in_words(ensemble, graph, steps)
+        total = _total_text(self.recent(ensemble), in_flight)
         return {
-            "nodes": nodes, "edges": edges, "layers": graph.layers, "places": graph.places, "description": description,
+            "nodes": nodes, "edges": edges, "layers": graph.layers, "places": graph.places, "total": total,
+            "problem": self._activity.problem(ensemble),
+            "description": f"{_graph_in_words(ensemble, graph, steps)} {total}",
         }  # fmt: skip
 
     def is_idle(self, model: str) -> bool:
@@ -193,6 +200,17 @@ def _number(value: float | None, form: str = ".3g") -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 1000 else f"{value:{form}}"
+
+
+def _total_text(numbers: Json, in_flight: int) -> str:
+    """Return what a client of an ensemble sees, from its request to its response."""
+    latencies = [f"{name} {_duration(numbers[f'{name}_ms'])}" for name in ("p50", "p99") if numbers["n"]]
+    parts = [f"{_number(numbers['rate'])} requests/s", *latencies, f"{in_flight} in flight"]
+    return f"From request to response, last {RECENT} s: {' · '.join(parts)}"
+
+
+def _duration(milliseconds: float) -> str:
+    return f"{_number(milliseconds)} ms" if milliseconds < 1000 else f"{_number(milliseconds / 1000)} s"
 
 
 def _step_texts(step: Json) -> list[str]:

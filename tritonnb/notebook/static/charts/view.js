@@ -30,7 +30,9 @@ const CHARTS = [
       return [low, Math.max(10 * low, 10 ** Math.ceil(Math.log10(Math.max(...known))))];
     },
   },
-  { title: "utilization, %", curves: [["busy", "tnb-line-1", ""]], scale: 100, range: () => [0, 100] },
+  {
+    title: "utilization, %", ofInstances: true, curves: [["busy", "tnb-line-1", ""]], scale: 100, range: () => [0, 100],
+  },
 ];
 
 /** @param {number} time */
@@ -63,6 +65,8 @@ function createChart(chart) {
   function draw(series, recent, marks, cursor) {
     const { time } = series;
     const scaled = (name) => series[name].map(scaledNumber);
+    // The steps of an ensemble are busy, not the ensemble.
+    node.hidden = Boolean(chart.ofInstances) && series.busy.every((share) => share === null);
     const range = chart.range(series);
     const x = (index) => LEFT + (PLOT.width * index) / Math.max(1, time.length - 1);
     const share = (number) => (chart.isLog

@@ -3,7 +3,8 @@
 const BOX = { width: 140, height: 90 };
 const END = { width: 84, height: 30 }; // of request and response: narrow boxes, or low ones
 const LOW = { width: 264, height: 60 }; // of a step from top to bottom: its texts are in two lines
-const LONG_GAP = 76; // px between layers, from left to right
+const LONG_GAP = 76; // px between layers, from left to right; more where there is room for the names of tensors
+const LONGEST_GAP = 200;
 const SHORT_GAP = 44;
 const ROW_GAP = 34; // px between layers, from top to bottom: room for the name of a tensor
 const PLACE_GAP = 18; // px between the boxes of a layer
@@ -23,7 +24,9 @@ function arrange(graph, room) {
   const least = lengthOf(graph.layers, SHORT_GAP);
   if (room && room < least) return fromTop(graph);
   const left = (room || Infinity) - lengthOf(graph.layers, 0);
-  return fromLeft(graph, Math.min(LONG_GAP, left / (graph.layers - 1)));
+  const names = Math.max(...graph.edges.map(({ label }) => label.length)) * LETTER + 12;
+  const gap = Math.min(LONGEST_GAP, Math.max(LONG_GAP, names));
+  return fromLeft(graph, Math.min(gap, left / (graph.layers - 1)));
 }
 
 // How far the boxes of a layer are moved, so that they are in the middle of the others.

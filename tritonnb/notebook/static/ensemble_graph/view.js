@@ -5,7 +5,7 @@
 import { connect, make, makeSvg } from "../shared/dom.js";
 import { arrange } from "./arrange.js";
 
-const LABEL = 10; // characters of the tensors at an arrow, at most
+const LEGEND = [["tnb-queue-share", "mean wait"], ["tnb-share", "mean execution; the longest bar is the slowest step"]];
 const PADDING = 4; // px, of the region
 
 /** @param {GraphNode} node @param {Area} box @param {boolean} isLow */
@@ -14,18 +14,20 @@ function drawNode(node, { x, y, width, height }, isLow) {
   const shown = isLow && texts.length > 2 ? [texts.slice(0, -1).join(" · "), texts.at(-1)] : texts;
   const lines = shown.map((text, index) =>
     makeSvg("text", { x: x + 10, y: y + 34 + index * 16, class: index ? "" : "tnb-queue-text" }, text));
-  const bar = { class: "tnb-share", x, y: y + height - 5, width: width * node.share, height: 5 };
-  const share = node.share > 0 ? [makeSvg("rect", bar)] : [];
+  const [queue, compute] = node.shares.map((share) => width * share);
+  const bar = (name, begin, length) =>
+    makeSvg("rect", { class: name, x: begin, y: y + height - 5, width: length, height: 5 });
+  const shares = queue + compute > 0 ? [bar("tnb-queue-share", x, queue), bar("tnb-share", x + queue, compute)] : [];
   const button = { class: "tnb-node", tabindex: 0, role: "button", "data-name": node.label,
     "aria-label": `${node.label}: ${texts.join(", ")}` };
   return makeSvg("g", node.step < 0 ? { class: "tnb-node tnb-end" } : button,
     makeSvg("rect", { class: "tnb-box", x, y, width, height, rx: 5 }),
-    makeSvg("text", { x: x + 10, y: y + 18, class: "tnb-name" }, node.label), ...lines, ...share);
+    makeSvg("text", { x: x + 10, y: y + 18, class: "tnb-name" }, node.label), ...lines, ...shares);
 }
 
 /** @param {GraphArrow} arrow @param {string} label @param {number} letters */
 function drawEdge({ path, x, y, anchor }, label, letters) {
-  const most = Math.min(LABEL, Math.floor(letters));
+  const most = Math.floor(letters);
   const short = label.length > most ? `${label.slice(0, most - 1)}…` : label;
   const text = makeSvg("text", { x, y, "text-anchor": anchor }, makeSvg("title", {}, label), short);
   return [makeSvg("path", { class: "tnb-edge", d: path, "marker-end": "url(#tnb-arrow)" }), text];
@@ -46,10 +48,16 @@ function draw(graph, room) {
 function render({ model, el }) {
   const picture = make("div", { class: "tnb-graph tnb-controls", tabIndex: 0, role: "region",
     aria: { label: "Ensemble graph" } });
-  el.append(picture);
+  const total = make("p", { class: "tnb-total" });
+  const legend = make("p", { class: "tnb-note" }, ...LEGEND.flatMap(([name, text]) =>
+    [makeSvg("svg", { class: "tnb-key", width: 12, height: 8 }, makeSvg("rect", { class: name, width: 12, height: 8 })),
+      ` ${text} `]));
+  el.append(make("div", { class: "tnb-graph-part tnb-controls" }, total, picture, legend));
   const show = () => {
     if (!model.get("graph").nodes) return;
     const focused = picture.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+    const { total: numbers, problem } = model.get("graph");
+    total.replaceChildren(numbers ?? "", problem ? make("span", { class: "tnb-warning" }, ` ⚠ ${problem}`) : "");
     picture.replaceChildren(draw(model.get("graph"), picture.clientWidth - 2 * PADDING));
     if (focused) picture.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
   };
