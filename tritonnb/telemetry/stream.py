@@ -53,10 +53,20 @@ class EventHistory:
         """True if no event has been discarded."""
         return len(self._encoded) * CHUNK + len(self._new) < self._size
 
-    def copy(self) -> EventHistory:
-        """Return a copy, to which later events are not added; another thread may iterate over it."""
-        copy = EventHistory(self._size)
-        copy._new, copy._encoded = self._new.copy(), self._encoded.copy()
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (self._size, self._new, list(self._encoded))
+
+    def copy(self, newest: int | None = None) -> EventHistory:
+        """Return a copy, to which later events are not added; another thread may iterate over it.
+
+        Parameters
+        ----------
+        newest : int, optional
+            How many of the newest events it has; by default all.
+        """
+        copy = EventHistory(self._size if newest is None else min(newest, self._size))
+        copy._new = self._new.copy()
+        copy._encoded.extend(self._encoded)
         return copy
 
     def append(self, packed: Packed) -> None:
@@ -77,10 +87,22 @@ class EventHistory:
         surplus = max(0, len(self._encoded) * CHUNK + len(self._new) - self._size)
         return islice(self._all(), surplus, None)
 
+    def __reversed__(self) -> Iterator[Packed]:
+        yield from reversed(self._new)
+        for encoded in reversed(self._encoded):
+            yield from reversed(msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES))
+
     def _all(self) -> Iterator[Packed]:
         for encoded in self._encoded:
             yield from msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES)
         yield from self._new
+
+
+def _restored(size: int, new: list[Packed], encoded: list[bytes]) -> EventHistory:
+    history = EventHistory(size)
+    history._new = new
+    history._encoded.extend(encoded)
+    return history
 
 
 class EventStream:

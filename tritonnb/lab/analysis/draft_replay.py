@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tritonnb.core.events import RequestArrived
+from tritonnb.core.packed_events import Packed, positions, unpack
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.reproduction import is_near
 from tritonnb.lab.analysis.rerun import Rerun
 from tritonnb.model_config.read import AnyConfig, read_config
@@ -13,6 +17,9 @@ from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
+_MODEL = positions(RequestArrived).model  # of every event
+#: Events of the model that give the service times of a preview.
+_MOST_EVENTS = 6000
 _NAMES = {"latency_p50_ms": "p50 (ms)", "latency_p99_ms": "p99 (ms)"}
 
 
@@ -60,6 +67,46 @@ class DraftReplay:
                 f"The simulation does not reproduce these requests ({'; '.join(differences)}). {sentence} (simulated)."
             )
         return f"{sentence} (simulated)."
+
+
+def preview_draft(
+    history: Iterable[Packed], config: pb.ModelConfig, draft: pb.ModelConfig
+) -> tuple[str, dict[str, tuple[float, float]], list[tuple[str, int, int, int]]]:
+    """Return what a preview of a draft shows: the verdict, the figures, and the batches under the draft.
+
+    Parameters
+    ----------
+    history : iterable of tuple
+        Packed events of any models.
+    config, draft : ModelConfig
+        The running configuration, and the edited one.
+
+    Returns
+    -------
+    str, dict, list of tuple
+        Of each batch the instance, begin and end (monotonic clock, ns), and rows.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `replay_draft`.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> from tritonnb.core.packed_events import pack
+    >>> rec = simulate('name: "m" max_batch_size: 8 dynamic_batching { }', poisson(150, 2, seed=1), fixed(10))
+    >>> text, figures, batches = preview_draft(map(pack, rec.events), rec.configs["m"], rec.configs["m"])
+    >>> figures["refused"], batches[0][0]
+    ((0, 0), 'm_0')
+    """
+    events = deque((packed for packed in history if packed[_MODEL] == config.name), maxlen=_MOST_EVENTS)
+    replay = replay_draft(Recording(map(unpack, events), {config.name: config}), draft)
+    batches = [
+        (batch.instance, replay.begin_ns + batch.exec_start_ns, replay.begin_ns + batch.exec_end_ns, batch.size)
+        for batch in replay.after.batches
+    ]
+    return replay.verdict(), replay.figures(), batches
 
 
 def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requests: int = 1000) -> DraftReplay:

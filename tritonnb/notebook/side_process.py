@@ -1,0 +1,131 @@
+"""A process of low priority for simulations while a server works: on its threads, they would delay its requests.
+
+All previews share one `SideProcess`. It starts with the first call, and ends when none has come for a minute, or with
+the process that started it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.forks import call_in_children, fork_safe
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Seconds without a call after which the process ends.
+_IDLE_S = 60.0
+_TRIES = 2
+
+
+class SideProcess:
+    """A process that runs one call at a time.
+
+    Examples
+    --------
+    >>> side = SideProcess()
+    >>> side.call(divmod, 7, 2)
+    (3, 1)
+    >>> side.close()
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = fork_safe(threading.Lock())
+        call_in_children(self._forked)
+
+    def _forked(self) -> None:
+        """Leave the process to the process that has started it."""
+        self._process = None
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of a function; function, arguments and result are pickled.
+
+        Raises
+        ------
+        TritonError
+            That the function has raised; or that the process has ended, or the function has failed otherwise.
+        """
+        call = pickle.dumps((function, args, kwargs))
+        with self._lock:
+            for _ in range(_TRIES):  # it may have ended just before, because it was idle
+                try:
+                    result, error = self._answer(call)
+                except (OSError, EOFError):
+                    self._end()
+                    continue
+                if error is not None:
+                    raise error
+                return cast("T", result)
+        raise UnavailableError(
+            f"{function.__qualname__}: expected a result, got the end of the process that computes it"
+        )
+
+    def close(self) -> None:
+        """End the process; another call starts it again."""
+        with self._lock:
+            self._end()
+
+    def _answer(self, call: bytes) -> tuple[object, TritonError | None]:
+        if self._process is None:
+            path = os.pathsep.join(sys.path)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,  # an interrupt of a cell is not meant for it
+            )
+            atexit.register(self.close)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(call)
+        self._process.stdin.flush()
+        answer: tuple[object, TritonError | None] = pickle.load(self._process.stdout)
+        return answer
+
+    def _end(self) -> None:
+        atexit.unregister(self.close)
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+#: Runs the previews of all editors.
+previews = SideProcess()
+
+
+def main() -> None:
+    """Answer the calls that come in, until the other end is closed or none has come for a while."""
+    os.nice(19)
+    calls, answers = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed must not come among the answers
+    while select.select([calls], [], [], _IDLE_S)[0]:
+        try:
+            function, args, kwargs = pickle.load(calls)
+        except EOFError:
+            return
+        answer: tuple[object, TritonError | None]
+        try:
+            answer = function(*args, **kwargs), None
+        except TritonError as error:
+            answer = None, error
+        except Exception as error:  # the caller gets an answer in any case
+            answer = None, UnavailableError(f"{function.__qualname__}: {type(error).__name__}: {error}")
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
