@@ -108,12 +108,14 @@ class BatchExecuted(BatchEvent):
 class ResponseSent(RequestEvent):
     """A decoupled model sent response number ``index`` of a request.
 
-    ``outcome`` is ``success``, ``fail``, ``cancel`` or ``empty`` (only the final flag).
+    ``outcome`` is ``success``, ``fail``, ``cancel`` or ``empty`` (only the final flag). ``final`` says that no other
+    response follows; recordings of earlier versions lack it.
     """
 
     index: int
     outcome: str
     elapsed_ns: int
+    final: bool = False
 
 
 @dataclass(slots=True)

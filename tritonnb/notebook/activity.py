@@ -9,7 +9,7 @@ import threading
 import time
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -21,10 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, RequestArrived, RequestRefused
+from tritonnb.core.events import (
+    BatchExecuted,
+    CacheHit,
+    EnsembleExecuted,
+    RequestArrived,
+    RequestRefused,
+    ResponseSent,
+)
 from tritonnb.core.forks import fork_safe
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, requests_of, unpack
+from tritonnb.core.packed_events import Packed, positions, requests_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.notebook.view_encoding import EXEC_END, EXEC_START, MODEL, TIME
@@ -43,7 +50,10 @@ _OPEN = 1
 _LATE_NS = 100_000_000
 _ARRIVED = RequestArrived.__name__
 _EXECUTED = BatchExecuted.__name__
-_KINDS = {_ARRIVED, _EXECUTED, *(event.__name__ for event in (EnsembleExecuted, CacheHit, RequestRefused))}
+_RESPONSE, _RESPONSE_AT = ResponseSent.__name__, positions(ResponseSent)
+_KINDS = {_ARRIVED, _EXECUTED, _RESPONSE, *(event.__name__ for event in (EnsembleExecuted, CacheHit, RequestRefused))}
+#: Streams without a last response that are remembered; the model was perhaps unloaded before it.
+_MOST_STREAMS = 100_000
 #: A queue grows if in the last seconds this many requests more have come than were answered, and this share of them.
 _GROWTH, _GROWTH_SHARE = 20, 0.1
 #: Characters of the reason why requests were refused.
@@ -68,7 +78,10 @@ def take_events(events: deque[Packed]) -> list[Packed]:
 
 @dataclass(slots=True)
 class MonitorInterval:
-    """Counters of a model in one interval: requests count when they end, batches when they begin, busy time exactly."""
+    """Counters of a model in one interval: requests count when they end, batches when they begin, busy time exactly.
+
+    ``opened`` is the number of streams that were executed and had not sent their last response, less those that did.
+    """
 
     arrived: int = 0
     failed: int = 0
@@ -79,11 +92,50 @@ class MonitorInterval:
     busy_ns: int = 0
     queue_ns: int = 0
     compute_ns: int = 0
+    opened: int = 0
     latencies_ns: array[int] = field(default_factory=lambda: array("q"))
+
+
+class _Streams:
+    """The requests of a decoupled model, which end with their last response, before the end of the execution or after.
+
+    Streams are matched by serial, because both events may be the first, and may be in different folds.
+    """
+
+    def __init__(self) -> None:
+        self._executed: dict[int, tuple[Packed, int]] = {}  # with the begin of the execution
+        self._ended_ns: dict[int, int] = {}
+
+    def executed(self, requests: Iterable[Packed], start: Times) -> None:
+        """Follow executed requests."""
+        for request, start_ns in zip(requests, start.tolist(), strict=True):
+            self._executed[request[0]] = request, start_ns
+
+    def responded(self, responses: Iterable[Packed]) -> None:
+        """Follow packed `ResponseSent` events."""
+        for response in responses:
+            if response[_RESPONSE_AT.final]:
+                self._ended_ns[response[_RESPONSE_AT.serial]] = response[TIME]
+
+    def take_ended(self) -> tuple[list[Packed], Times, Times]:
+        """Return and forget the streams that are over, the begins of their executions, and their ends."""
+        serials = [*(self._executed.keys() & self._ended_ns.keys())]
+        ended = [(*self._executed.pop(serial), self._ended_ns.pop(serial)) for serial in serials]
+        for known in (self._executed, self._ended_ns):
+            while len(known) > _MOST_STREAMS:
+                del known[next(iter(known))]  # type: ignore[attr-defined]
+        requests, start, end = zip(*ended, strict=True) if ended else ((), (), ())
+        return list(requests), np.array(start, np.int64), np.array(end, np.int64)
 
 
 class Activity:
     """The intervals of all models, numbered from ``begin_ns``; the last `KEPT` of each that are over are kept.
+
+    Parameters
+    ----------
+    begin_ns : int
+    has_streams : callable, optional
+        Returns whether a request of a model ends with its last response, and not with its execution.
 
     Examples
     --------
@@ -97,8 +149,10 @@ class Activity:
     (10, 200000000)
     """
 
-    def __init__(self, begin_ns: int) -> None:
+    def __init__(self, begin_ns: int, has_streams: Callable[[str], bool] = lambda model: False) -> None:
         self.begin_ns = begin_ns
+        self._has_streams = has_streams
+        self._streams: defaultdict[str, _Streams] = defaultdict(_Streams)
         self._models: defaultdict[str, _Intervals] = defaultdict(lambda: defaultdict(MonitorInterval))
         self._refusals: dict[str, deque[tuple[int, str]]] = {}  # interval and message
 
@@ -124,11 +178,22 @@ class Activity:
                 for number, arrivals in self._by_interval(_column(of_kind, TIME)):
                     intervals[number].arrived += len(arrivals)
             elif kind == _EXECUTED:
-                self._count_executions(of_kind, intervals)
+                self._count_executions(of_kind, intervals, self._streams[model] if self._has_streams(model) else None)
+            elif kind == _RESPONSE and self._has_streams(model):
+                self._streams[model].responded(of_kind)
+            elif kind == _RESPONSE:
+                pass  # of the steps of an iterative sequence
             else:
                 for event in of_kind:
                     self._count(unpack(event), intervals)
-            newest = max(intervals)
+        for model in {model for model, _ in events}:
+            intervals = self._models[model]
+            if model in self._streams:
+                ended = self._streams[model].take_ended()
+                self._count_ends(*ended, intervals)
+                for number, in_interval in self._by_interval(ended[-1]):
+                    intervals[number].opened -= len(in_interval)
+            newest = max(intervals, default=0)
             for number in [number for number in intervals if number < newest - KEPT - _OPEN]:
                 del intervals[number]
 
@@ -139,7 +204,7 @@ class Activity:
         found, first = np.unique(numbers[order], return_index=True)
         return zip(found.tolist(), np.split(order, first[1:]), strict=bool(found.size))
 
-    def _count_executions(self, executed: list[Packed], intervals: _Intervals) -> None:
+    def _count_executions(self, executed: list[Packed], intervals: _Intervals, streams: _Streams | None) -> None:
         start, end = _column(executed, EXEC_START), _column(executed, EXEC_END)
         for number, begun in self._by_interval(start):
             intervals[number].batches += len(begun)
@@ -147,16 +212,23 @@ class Activity:
         for number in range(max(0, first, last - KEPT - _OPEN), last + 1):
             bounds = self.begin_ns + INTERVAL_NS * np.array([number, number + 1])
             intervals[number].busy_ns += int((np.clip(end, *bounds) - np.clip(start, *bounds)).sum())
-        requests = [requests_of(event) for event in executed]
-        counts = [len(members) for members in requests]
-        self._count_requests(list(chain(*requests)), np.repeat(start, counts), np.repeat(end, counts), intervals)
-
-    def _count_requests(self, requests: list[Packed], start: Times, end: Times, intervals: _Intervals) -> None:
-        """Count executed requests (see `BatchExecuted`); each has the begin and the end of its execution."""
-        _, rows, received, queued = (_column(requests, position) for position in range(4))
-        succeeded = np.array([not failure for *_, failure in requests], bool)
+        members = [requests_of(event) for event in executed]
+        counts = [len(requests) for requests in members]
+        requests, start, end = list(chain(*members)), np.repeat(start, counts), np.repeat(end, counts)
+        rows = _column(requests, 1)
         for number, begun in self._by_interval(start):
             intervals[number].rows += int(rows[begun].sum())  # without null requests
+        if streams is None:
+            self._count_ends(requests, start, end, intervals)
+            return
+        streams.executed(requests, start)
+        for number, ended in self._by_interval(end):
+            intervals[number].opened += len(ended)
+
+    def _count_ends(self, requests: list[Packed], start: Times, end: Times, intervals: _Intervals) -> None:
+        """Count requests (see `BatchExecuted`) where they ended; each has the begin of its execution, and its end."""
+        received, queued = _column(requests, 2), _column(requests, 3)
+        succeeded = np.array([not failure for *_, failure in requests], bool)
         for number, ended in self._by_interval(end):
             interval, good = intervals[number], ended[succeeded[ended]]
             interval.failed += len(ended) - len(good)
@@ -194,7 +266,7 @@ class Activity:
             if not messages:
                 return f"{share} failed"
             return f"{share} {'failed or were' if failed else 'were'} refused: {messages.most_common(1)[0][0]}"
-        growth = sum(interval.arrived for interval in intervals) - answered
+        growth = sum(interval.arrived - interval.opened for interval in intervals) - answered
         if growth >= _GROWTH and growth > _GROWTH_SHARE * answered:
             return f"the queue grows: {growth:,.0f} requests more have come than were answered"
         return ""
@@ -212,7 +284,7 @@ class ServerActivity:
         now_ns = time.monotonic_ns()
         times = (packed[TIME] for packed in remembered)
         begin_ns = max(next(times, now_ns), now_ns - KEPT * INTERVAL_NS)
-        self._activity = Activity(begin_ns)
+        self._activity = Activity(begin_ns, self._has_streams)
         self._activity.fold(remembered)
         #: Seconds since the epoch of the begin of the first interval.
         self.begin_s = time.time() - (now_ns - begin_ns) / 1e9
@@ -237,6 +309,12 @@ class ServerActivity:
             _followed.pop(self._server, None)
             with suppress(TritonError, RuntimeError):  # the server was stopped
                 self._server.call(self._server.engine.stream.detach, self._events.append)
+
+    def _has_streams(self, model: str) -> bool:
+        with suppress(TritonError):  # the model was unloaded in the meantime
+            config = self._server.engine.table.get(model).config  # one look-up, which any thread may do
+            return config.model_transaction_policy.decoupled and not config.sequence_batching.iterative_sequence
+        return False
 
     def _attach(self) -> EventHistory:
         stream = self._server.engine.stream

@@ -23,7 +23,7 @@ from tritonnb.core.events import (
     RequestRefused,
     ResponseSent,
 )
-from tritonnb.core.packed_events import Packed, failures_of, members_of, unpack
+from tritonnb.core.packed_events import Packed, failures_of, members_of, positions, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.interval_counters import Counters, QueueDepth
 from tritonnb.notebook.iterative_requests import GeneratedTokens, IterativeRequests
@@ -45,9 +45,13 @@ from tritonnb.recording.instance_names import instances_of
 TOGETHER = 128
 #: Waiting requests sent at once, and refused requests and changes of the queue depth sent per delivery.
 MOST_PENDING, MOST_CHANGES = 100, 400
+#: Streams that are remembered until their last response.
+MOST_STREAMS = 4096
 #: Requests and batches sent per delivery, and how many times as many in a burst. Jupyter forwards 1 MB per second; ten
 #: deliveries are 0.1 MB.
 MOST_MEMBERS, MOST_BATCHES, BURST = 120, 30, 5
+
+_RESPONSE_AT = positions(ResponseSent)
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class Delta:
 
     ``sent``, ``refused`` and ``depths`` have everything until ``exact_ns``; ``counters`` and ``counts`` have
     everything. ``executed`` are the batches of a stateful model, ``sequences`` those with a request that waits or runs.
+    ``responses`` are the first `MOST_CHANGES` that were sent after the execution of their batch: its number, the place
+    of the request in it, and the time.
     """
 
     counters: Counters
@@ -76,6 +82,7 @@ class Delta:
     done: list[DrawnBatch] = field(default_factory=list)  # they were sent in an earlier delivery
     executed: list[DrawnBatch] = field(default_factory=list)
     refused: list[tuple[Any, Packed | None]] = field(default_factory=list)
+    responses: list[tuple[int, int, int]] = field(default_factory=list)
     now_ns: int = 0
     exact_ns: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -133,6 +140,7 @@ class BatchTracker:
         self._stateful = config.HasField("sequence_batching")
         self._iterative = IterativeRequests() if config.sequence_batching.iterative_sequence else None
         self._tokens = GeneratedTokens()
+        self._streams: dict[int, tuple[int, int]] = {}  # executed, without a last response: batch and place in it
         self._waiting: dict[int, Packed] = {}  # arrivals by serial
         self._running: dict[int, DrawnBatch] = {}  # by number
         self._running_omitted: dict[int, Packed] = {}
@@ -150,6 +158,7 @@ class BatchTracker:
         """True if nothing is new and no request waits or is being executed."""
         new = self._new
         changed = self._received or self._depth.changes or new.counters.lanes or new.sent or new.done or new.refused
+        changed = changed or new.responses
         return not (changed or self.counts != self._taken or self._waiting or self._running or self._running_omitted)
 
     def receive(self, packed: Packed) -> None:
@@ -275,6 +284,11 @@ class BatchTracker:
         if self._decoupled and not self._stateful:
             serials = [serial for serial, _ in batch.requests]
             batch.generated = self._tokens.take_tokens(serials, packed[EXEC_END])
+            self._streams |= {
+                serial: (packed[NUMBER], place) for place, serial in enumerate(serials) if serial is not None
+            }
+            while len(self._streams) > MOST_STREAMS:
+                del self._streams[next(iter(self._streams))]
         batch.executed = packed
         if batch.taken:
             self._new.done.append(batch)
@@ -282,8 +296,15 @@ class BatchTracker:
             self._new.executed.append(batch)
 
     def _response_sent(self, packed: Packed) -> None:
-        if not self._stateful:
-            self._tokens.responded(packed)
+        serial, stream = packed[SERIAL], self._streams.get(packed[SERIAL])
+        if stream is None:
+            if not self._stateful:
+                self._tokens.responded(packed)
+            return
+        if packed[_RESPONSE_AT.final]:
+            del self._streams[serial]
+        if packed[_RESPONSE_AT.outcome] != "empty" and (not self._limited or len(self._new.responses) < MOST_CHANGES):
+            self._new.responses.append((*stream, packed[TIME]))
 
     def _cache_hit(self, packed: Packed) -> None:
         self.counts.requests += 1

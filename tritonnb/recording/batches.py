@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, ResponseSent
 from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain, pluralize
@@ -91,6 +92,8 @@ class RequestRecord:
         Correlation ID; 0 for none, or if the recording began after the request arrived.
     flags : int
         Combination of ``SEQUENCE_START`` and ``SEQUENCE_END``.
+    responded_ns : int
+        When a decoupled model sent its last response; 0 for other models.
     """
 
     serial: int
@@ -107,6 +110,7 @@ class RequestRecord:
     priority: int = 0
     sequence_id: int | str = 0
     flags: int = 0
+    responded_ns: int = 0
 
     @property
     def label(self) -> str:
@@ -130,8 +134,8 @@ class RequestRecord:
 
     @property
     def latency_ns(self) -> int:
-        """The time from reception to the end of the execution."""
-        return self.exec_end_ns - self.received_ns
+        """The time from reception to the end of the execution, or to a later last response of a decoupled model."""
+        return max(self.exec_end_ns, self.responded_ns) - self.received_ns
 
     def __repr__(self) -> str:
         name = f"{self.serial}{f' ({self.id})' if self.id not in ('', str(self.serial)) else ''}"
@@ -156,9 +160,20 @@ def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRec
     """Yield every batch that ran, with its requests, in the order of completion."""
     sent = {event.batch: event for event in events if isinstance(event, BatchSent)}
     arrived = {event.serial: event for event in events if isinstance(event, RequestArrived)}
+    responded_ns = _last_responses(events)
     for event in events:
         if isinstance(event, BatchExecuted) and event.batch in sent:
-            yield _batch(sent[event.batch], event), _requests(event, arrived)
+            yield _batch(sent[event.batch], event), _requests(event, arrived, responded_ns)
+
+
+def _last_responses(events: Sequence[Event]) -> dict[int, int]:
+    """Return the time of the last response of each stream; steps of generations end with their executions."""
+    last_ns = {event.serial: event.time_ns for event in events if isinstance(event, ResponseSent)}
+    if not last_ns:
+        return {}
+    executed = (event.requests for event in events if isinstance(event, BatchExecuted))
+    executions = Counter(serial for requests in executed for serial, *_ in requests)
+    return {serial: time_ns for serial, time_ns in last_ns.items() if executions[serial] == 1}
 
 
 def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
@@ -182,7 +197,9 @@ def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
     )
 
 
-def _requests(event: BatchExecuted, arrived: Mapping[int, RequestArrived]) -> list[RequestRecord]:
+def _requests(
+    event: BatchExecuted, arrived: Mapping[int, RequestArrived], responded_ns: Mapping[int, int]
+) -> list[RequestRecord]:
     return [
         RequestRecord(
             serial,
@@ -196,6 +213,7 @@ def _requests(event: BatchExecuted, arrived: Mapping[int, RequestArrived]) -> li
             event.exec_end_ns,
             failed,
             *_request_fields(arrived.get(serial)),
+            responded_ns.get(serial, 0),
         )
         for serial, size, received_ns, queued_ns, failed in event.requests
     ]

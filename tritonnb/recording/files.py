@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -118,9 +118,12 @@ def event_of(values: Any) -> Event:
     if kind is None:
         raise ValueError(f"expected an object whose 'event' is one of {', '.join(_KINDS)}, got {values!r:.80}")
     expected = {definition.name: definition.type for definition in fields(kind)}
-    if values.keys() - {"event"} != expected.keys():
+    given = values.keys() - {"event"}
+    # A field with a default was added after files had been written without it.
+    optional = {definition.name for definition in fields(kind) if definition.default is not MISSING}
+    if not expected.keys() - optional <= given <= expected.keys():
         raise ValueError(f"{name} expected the fields {', '.join(sorted(expected))}, got {', '.join(map(str, values))}")
-    checked = {field: _checked(field, annotation, values[field]) for field, annotation in expected.items()}
+    checked = {field: _checked(field, expected[field], values[field]) for field in expected if field in given}
     if kind is BatchSent and checked["rule"] not in RULES:
         raise ValueError(f"{name} expected a rule of {', '.join(RULES)}, got {checked['rule']!r:.80}")
     if kind is BatchSent:
@@ -187,6 +190,7 @@ _UNSIGNED = {"shape_key", "timeout_us", "priority"}
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "int": _is_integer,
     "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
     "int | str": lambda value: isinstance(value, str) or _is_integer(value),
     "tuple[int | None, ...]": lambda value: _is_tuple(value, _is_serial),
     "tuple[int, ...] | None": lambda value: value is None or _is_tuple(value, _is_integer),

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tritonnb.core.events import Event, ResponseSent
+from tritonnb.core.events import BatchExecuted, Event, ResponseSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.reasons import pluralize
@@ -63,7 +63,7 @@ class Generation:
 
 
 def generations_of(
-    events: Iterable[Event],
+    events: Sequence[Event],
     configs: Mapping[str, pb.ModelConfig],
     executed: Iterable[tuple[Batch, Sequence[RequestRecord]]],
 ) -> list[Generation]:
@@ -80,6 +80,8 @@ def generations_of(
             responses[event.serial].append(event.time_ns)
     # A generation of one token is known as such by the others of its batch.
     generating = {own[0].number for serial, own in batches.items() if len(responses[serial]) > 1}
+    # The loop of the server sees a response that was sent during an execution before the end of that execution.
+    seen_ns = {event.batch: event.time_ns for event in events if isinstance(event, BatchExecuted)}
     generations = []
     for serial, own in batches.items():
         first = own[0]
@@ -90,10 +92,10 @@ def generations_of(
             steps = tuple([(batch.exec_start_ns, batch.exec_end_ns) for batch in own])
             free_ns = own[-1].exec_end_ns
         elif times and first.number in generating and len(own) == 1:
-            # The loop of the server may see the last responses after the end of the execution.
-            ends = [min(time_ns, first.exec_end_ns) for time_ns in times]
+            is_late = times[-1] > seen_ns.get(first.number, first.exec_end_ns)
+            ends = times if is_late else [min(time_ns, first.exec_end_ns) for time_ns in times]
             steps = tuple(zip([first.exec_start_ns, *ends], ends, strict=False))
-            free_ns = first.exec_end_ns
+            free_ns = max(first.exec_end_ns, ends[-1])
         else:
             continue
         generations.append(Generation(serial, first.model, first.instance, lane, arrived[serial], steps, free_ns))

@@ -73,7 +73,7 @@ CAUSES: Mapping[str, str] = {
     PREFILL: "its first step read the prompt",
     DECODE: "its other steps made one token each",
     OTHER_STEPS: "other generations were executed between its steps",
-    RESPONSE: "its outputs were complete and the response was not yet sent",
+    RESPONSE: "it was executed, and its last response was not yet sent",
 }
 #: The causes of the time in the queue.
 WAITS = CAUSES.keys() - {
@@ -201,7 +201,8 @@ class LatencySplitter:
         yield COMPUTE_INPUT, executed.compute_start_ns, None
         yield COMPUTE_INFER, executed.compute_end_ns, None
         yield COMPUTE_OUTPUT, executed.exec_end_ns, None
-        yield RESPONSE, lane.responded_ns[place] if self._preserves_order else executed.time_ns, None
+        ordered_ns = lane.responded_ns[place] if self._preserves_order else executed.time_ns
+        yield RESPONSE, max(ordered_ns, request.responded_ns), None  # a decoupled model may respond after its execution
 
     # --- the time before the batcher ----------------------------------------------------------
 

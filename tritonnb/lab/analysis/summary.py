@@ -6,10 +6,12 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.lab.analysis.blame import blame_request
 from tritonnb.lab.analysis.latency_split import CAUSES, QUEUE_DELAY, WAITS
 from tritonnb.lab.simulation.engine import Columns
+from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.quantiles import quantile
 
 
 def columns_of(recording: Recording) -> Columns:
@@ -46,7 +48,8 @@ def summary(recording: Recording) -> dict[str, float]:
         ``longest_queue_ms`` : float
             Longest time of a request in the queue, in milliseconds.
         ``latency_p50_ms``, ``latency_p99_ms`` : float
-            Quantiles of the time from reception to the end of the execution, in milliseconds.
+            Quantiles of the time from reception to the end of the execution, or to a later last response of a
+            decoupled model, in milliseconds.
         ``tokens``, ``tokens_per_second``, ``time_to_first_token_p50_ms``, ``time_to_first_token_p99_ms``, \
         ``time_per_output_token_p50_ms``, ``time_per_output_token_p99_ms``, ``idle_slots`` : float
             Only with `generations`: what was computed when, without the way to the client; and the share (0 to 1)
@@ -62,6 +65,9 @@ def summary(recording: Recording) -> dict[str, float]:
     columns = columns_of(recording)
     columns.failed = sum(1 for request in recording.requests if request.failed)
     figures = columns.summary()
+    if any(request.responded_ns for request in recording.requests):  # columns have only the ends of executions
+        latencies = latencies_ms(recording.requests)
+        figures |= {f"latency_p{percent}_ms": quantile(latencies, percent / 100) for percent in (50, 99)}
     if recording.generations:
         figures |= token_times_of(recording.generations).summary()
         figures["idle_slots"] = idle_share(recording.generations)

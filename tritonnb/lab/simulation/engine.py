@@ -201,9 +201,8 @@ class SimulatedReplica:
 
     def _generate(self, request: SimulatedRequest, now_ns: int) -> None:
         elapsed_ns = now_ns - self._responded_ns.get(request.serial, request.received_ns)
-        self.responses.append(
-            ResponseSent(now_ns, self._model.name, 1, request.serial, request.step, "success", elapsed_ns)
-        )
+        final, name = request.step + 1 == request.steps, self._model.name
+        self.responses.append(ResponseSent(now_ns, name, 1, request.serial, request.step, "success", elapsed_ns, final))
         self._responded_ns[request.serial] = now_ns
 
     def _is_rescheduled(self, request: Schedulable) -> bool:
