@@ -53,6 +53,19 @@ def test_default_resources_suffice_for_the_most_demanding_instance() -> None:
     assert release(limiter, B) == ["l"]
 
 
+def test_limiter_says_what_a_batch_had_to_wait_for() -> None:
+    limiter = RateLimiter([Resource("R", 2)])
+    for name, count in ((A, 1), (B, 2), (C, 0)):
+        limiter.add(name, [Resource("R", count)], 0, {A: "a_0", B: "b_0", C: "c_0"}[name])
+    assert stage(limiter, A, 1) == [1]
+    assert [stage(limiter, B, 2), stage(limiter, C, 3)] == [[], []]
+    assert limiter.take_wait(A) == ""
+    assert release(limiter, A) == [2, 3]
+    assert limiter.take_wait(B) == "resource R, held by a_0"
+    assert limiter.take_wait(C) == "its turn after b_0, which waits for resource R, held by a_0"
+    assert limiter.take_wait(C) == ""
+
+
 def test_batch_that_lacks_resources_blocks_later_ones() -> None:
     limiter = RateLimiter([Resource("R", 2)])
     for name, count in ((A, 1), (B, 2), (C, 1)):

@@ -98,10 +98,11 @@ InstanceKey = tuple[int, int]
 
 
 class _Instance:
-    __slots__ = ("executions", "needs", "priority")
+    __slots__ = ("executions", "name", "needs", "priority")
 
-    def __init__(self, needs: Counter[Pool], priority: int) -> None:
+    def __init__(self, needs: Counter[Pool], priority: int, name: str) -> None:
         self.needs = needs
+        self.name = name
         # 0 is "not set", which Triton counts as 1.
         self.priority = max(1, priority)
         self.executions = _FIRST_COUNT
@@ -138,10 +139,12 @@ class RateLimiter:
         self._staged: list[tuple[int, int, InstanceKey, Any]] = []
         self._numbers = itertools.count()
         self._in_use: Counter[Pool] = Counter()
+        self._running: set[InstanceKey] = set()
+        self._waits: dict[InstanceKey, str] = {}  # what the staged batch of an instance had to wait for
         self.waiting = 0
 
-    def add(self, instance: InstanceKey, needs: Sequence[Resource], priority: int) -> None:
-        """Register an instance.
+    def add(self, instance: InstanceKey, needs: Sequence[Resource], priority: int, name: str = "") -> None:
+        """Register an instance; its name is for explanations.
 
         Raises
         ------
@@ -159,7 +162,7 @@ class RateLimiter:
                     f'Resource count for "{pool[0]}" is limited to {self._limit(pool)} which will prevent scheduling '
                     f"of one or more model instances, the minimum required count is {count}"
                 )
-        self._instances[instance] = _Instance(needed, priority)
+        self._instances[instance] = _Instance(needed, priority, name)
 
     def forget(self, instances: Iterable[InstanceKey]) -> None:
         """Unregister instances without staged or running batches; unknown instances are ignored."""
@@ -173,6 +176,7 @@ class RateLimiter:
 
     def stage(self, instance: InstanceKey, batch: Any) -> None:
         """Request the resources of a batch that is ready for an idle instance."""
+        self._waits.pop(instance, None)
         # The key cannot change while the batch is staged, since its instance runs nothing else meanwhile.
         heapq.heappush(self._staged, (self.dispatch_key(instance), next(self._numbers), instance, batch))
 
@@ -182,25 +186,44 @@ class RateLimiter:
         # At the end of the execution and not at its grant, as on Triton.
         known.executions += 1
         self._in_use.subtract(known.needs)
+        self._running.discard(instance)
+
+    def take_wait(self, instance: InstanceKey) -> str:
+        """Return what the last batch of an instance had to wait for; empty if it was executed at once."""
+        return self._waits.pop(instance, "")
 
     def grant(self) -> list[Any]:
         """Return the batches to execute now; called after all that was staged or released at one time."""
-        granted, blocked = [], []
+        granted, blocked, cause = [], [], ""
         while self._staged:
             staged = heapq.heappop(self._staged)
             needs = self._instances[staged[2]].needs
             if all(self._in_use[pool] + count <= self._limit(pool) for pool, count in needs.items()):
                 self._in_use.update(needs)
+                self._running.add(staged[2])
                 granted.append(staged[3])
                 continue
             blocked.append(staged)
+            cause = self._explain_wait(needs)
+            self._waits[staged[2]] = cause
             # Triton tries the first batch only, even if a later one could run: a batch that needs much is not starved
             # by modest ones. The price is that one model can hold up all others.
             if not self.waiting:
                 break
+        if blocked:
+            turn = f"its turn after {self._instances[blocked[-1][2]].name}, which waits for {cause}"
+            for later in self._staged:
+                self._waits.setdefault(later[2], turn)
         for staged in blocked:
             heapq.heappush(self._staged, staged)
         return granted
+
+    def _explain_wait(self, needs: Counter[Pool]) -> str:
+        lacking = [pool for pool, count in needs.items() if self._in_use[pool] + count > self._limit(pool)]
+        running = [self._instances[key] for key in self._running if key in self._instances]
+        holders = sorted({known.name for known in running if any(known.needs[pool] for pool in lacking)})
+        held = f", held by {', '.join(holders)}" if holders else ""
+        return f"resource {', '.join(sorted({name for name, _ in lacking}))}{held}"
 
     def lacking(self, needs: Sequence[Resource], held: Iterable[Resource]) -> set[str]:
         """Return the names of the needed resources that do not suffice while others are held."""

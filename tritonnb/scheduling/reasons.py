@@ -65,6 +65,24 @@ RULES: Mapping[str, str] = {
     UNKNOWN: "the recording was made from a trace, which does not contain reasons",
 }
 
+#: Of each rule that sends batches: a sign for pictures, and what it means in a few words.
+MARKS: Mapping[str, tuple[str, str]] = {
+    ONE_REQUEST: ("①", "alone"),
+    PREFERRED_SIZE: ("■", "size reached"),
+    FULL: ("■", "size reached"),
+    OVERSHOOTS_PREFERRED: ("◧", "the next did not fit"),
+    DOES_NOT_FIT: ("◧", "the next did not fit"),
+    DIFFERENT_INPUTS: ("◇", "the next has other inputs"),
+    EXCLUDED: ("◇", "the next has other inputs"),
+    DELAY_EXCEEDED: ("◔", "delay over"),
+    NO_DELAY: ("▸", "no delay, whatever waited"),
+    GROWN: ("▸", "no delay, whatever waited"),
+    NO_SLOT_WAIT: ("▸", "no delay, whatever waited"),
+    SLOT_UTILIZATION: ("■", "enough slots ready"),
+    BLS_REQUEST: ("↳", "called by a model"),
+    UNKNOWN: ("?", "not known"),
+}
+
 
 Facts = Mapping[str, Any]
 
@@ -119,6 +137,8 @@ def _dispatch(facts: Facts) -> str:
     words = _FORMED.get(facts.get("woken_by", ""), "") if facts.get("delay_ns") else ""
     words += f"; joined by {pluralize(merged, 'later batch', 'later batches')}" if merged else ""
     instance = f"instance {facts['instance']}"
+    if limited := facts.get("limited_ns", 0):  # the instance was free: neither it nor the batcher made the batch wait
+        return f"{words}; {instance} waited {_ms(limited)} for {facts['limited_by']} (rate limiter)"
     # The surprise of Triton's batcher that users meet first: a batch that waits does not take what comes meanwhile.
     if ready and missed:
         came = pluralize(missed, "request that came later was", "requests that came later were")

@@ -150,7 +150,7 @@ class InstanceSet:
     async def _start_one(self, spec: InstanceSpec, threads: ThreadLimit) -> Instance:
         if self._limiter is not None and not spec.passive:
             # First: a model that could never get its resources is refused before it allocates anything.
-            self._limiter.add(self.key(spec.index), spec.resources, spec.priority)
+            self._limiter.add(self.key(spec.index), spec.resources, spec.priority, spec.name)
             logger.debug("%s", self._limiter.resource_map())
         backend_instance = await threads.run(functools.partial(self._backend_model.create_instance, spec))
         loop = asyncio.get_running_loop()

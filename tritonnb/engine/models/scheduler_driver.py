@@ -230,7 +230,7 @@ class SchedulerDriver:
                     run = functools.partial(instance.execute, execution)
                     self._limiter.stage(self.instances.key(decision.instance), run)
             elif type(decision) is Stage:
-                self._stage(decision.instance)
+                self._stage(decision.instance, now)
             else:
                 self._refuse(decision, now)
         if self._leaving:
@@ -250,17 +250,23 @@ class SchedulerDriver:
         self._served.emit(request_refused(request, self._name, self._version, error, decision.counted_as, now))
         self._respond_in_order(request, InferResponse(error=error))
 
-    def _stage(self, number: int) -> None:
+    def _stage(self, number: int, now: int) -> None:
         assert self._limiter is not None
         self.instances[number].busy = True  # even while it waits for the rate limiter
-        run = functools.partial(self._start_staged_batch, self.scheduler, number)
+        run = functools.partial(self._start_staged_batch, self.scheduler, number, now)
         self._limiter.stage(self.instances.key(number), run)
 
-    def _start_staged_batch(self, scheduler: Scheduler, number: int) -> None:
+    def _start_staged_batch(self, scheduler: Scheduler, number: int, staged_ns: int) -> None:
         """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        self._apply(scheduler.execute_staged(number, now), now, is_granted=True)
+        decisions = scheduler.execute_staged(number, now)
+        assert self._limiter is not None
+        if waited_for := self._limiter.take_wait(self.instances.key(number)):
+            for decision in decisions:
+                if type(decision) is Execute:
+                    decision.reason.facts.update(limited_ns=now - staged_ns, limited_by=waited_for)
+        self._apply(decisions, now, is_granted=True)
 
     def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
         """Return the execution of a batch, and the instance that will run it."""
@@ -403,7 +409,9 @@ class SchedulerDriver:
         if not response.final:
             self._responses_sent[request.serial] = (index + 1, now)
         outcome = "empty" if response.empty else "fail" if response.error else "success"
-        self._served.emit(ResponseSent(now, self._name, self._version, request.serial, index, outcome, now - since_ns))
+        self._served.emit(
+            ResponseSent(now, self._name, self._version, request.serial, index, outcome, now - since_ns, response.final)
+        )
         self._respond_in_order(request, response)
 
     # --- time ---------------------------------------------------------------------------------

@@ -85,6 +85,9 @@ class Blame:
             remarks[split.OVERHEAD] = (
                 f"its batch began {waited_ms:.1f} ms after it could have; the median is {typical_ms:.1f} ms"
             )
+        if split.RATE_LIMITER in self.parts:
+            batch = next(batch for batch in self.recording.batches if batch.number == self.request.batch)
+            remarks[split.RATE_LIMITER] = str(batch.reason.facts.get("limited_by", ""))
         for cause in _WITH_EXECUTIONS & self.parts.keys():
             spans = [(part.begin_ns, part.end_ns) for part in self.intervals if part.cause == cause]
             outliers = [

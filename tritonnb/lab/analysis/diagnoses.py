@@ -34,6 +34,8 @@ _CLOSED_LOOP_GAP = 2.0
 _NULL_SHARE = 0.2
 #: A smaller share of batches that stopped accepting requests is not reported.
 _CLOSED_SHARE = 0.2
+#: A smaller share of the latencies that the rate limiter caused is not reported.
+_LIMITED_SHARE = 0.1
 #: Batching does not pay if it reduces the cost per row by less than this share.
 _MIN_SAVING = 0.15
 #: Utilization of instances at capacity, and rows in the server relative to the rows that can run at once.
@@ -144,6 +146,29 @@ def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
             f"max_queue_delay_microseconds to 0, or to more than that.",
             evidence,
         )
+
+
+def _rate_limited(rec: Recording, config: pb.ModelConfig) -> Findings:
+    """Find instances that were free, and waited for resources of the rate limiter with a batch."""
+    waits_ns = Counter[str]()
+    for batch in rec.batches:
+        if "limited_ns" in batch.reason.facts:
+            waits_ns[batch.reason.facts["limited_by"]] += batch.reason.facts["limited_ns"]
+    latency_ns = sum(request.latency_ns for request in rec.requests)
+    limited = [batch for batch in rec.batches if batch.reason.facts.get("limited_ns")]
+    held_ns = sum(batch.reason.facts["limited_ns"] * len(batch.requests) for batch in limited)
+    if not limited or len(rec.batches) < _MIN_COUNT or held_ns < _LIMITED_SHARE * latency_ns:
+        return
+    ((cause, _),) = waits_ns.most_common(1)
+    wait_ms = sum(waits_ns.values()) / len(limited) / 1e6
+    evidence = {"batches": len(rec.batches), "limited": len(limited), "mean_wait_ms": wait_ms, "waited_for": cause}
+    yield (
+        f"The rate limiter held {len(limited)} of {len(rec.batches)} batches back for {wait_ms:.1f} ms on average "
+        f"while an instance was free, most of the time for {cause}. Raise the resource with "
+        f"--rate-limit-resource, lower its count in the instance groups that need it, or remove instances that cannot "
+        f"run together.",
+        evidence,
+    )
 
 
 def _null_rows(rec: Recording, config: pb.ModelConfig) -> Findings:
@@ -264,6 +289,7 @@ _RULES: dict[str, Callable[[Recording, pb.ModelConfig], Findings]] = {
     "batching_without_effect": _batching_without_effect,
     "delay_never_reached": _delay_never_reached,
     "delay_splits_batches": _delay_splits_batches,
+    "rate_limited": _rate_limited,
     "null_rows": _null_rows,
     "idle_timeout": _idle_timeout,
     "cost_in_proportion": _cost_in_proportion,
