@@ -29,9 +29,12 @@ def test_keyboard_steps_through_the_events(page: NotebookPage) -> None:
     panel = page.output(0).locator(".tnb-debugger")
     view = page.output(0).locator(".tnb-batch-view")
     keyboard = page.browser_page.keyboard
-    panel.get_by_text("Nothing has happened yet.").wait_for()
+    panel.get_by_text("0.000 ms: request 1 arrives (1 row)").wait_for()
+    assert view.locator(".tnb-empty").is_hidden()
     panel.get_by_role("button", name="next event").focus()
-    keyboard.press("Enter")
+    keyboard.press("Home")
+    panel.get_by_text("Nothing has happened yet.").wait_for()
+    keyboard.press("ArrowRight")
     panel.get_by_text("0.000 ms: request 1 arrives (1 row)").wait_for()
     assert panel.locator(".tnb-applies").all_inner_texts()[0].split("\t")[1:3] == ["wait", "1 row, another 5.000 ms"]
 

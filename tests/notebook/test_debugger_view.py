@@ -12,7 +12,30 @@ CONFIG = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 500
 
 @pytest.fixture
 def view() -> DebuggerView:
-    return tnb.simulate(CONFIG, [(0, 1), (1000, 1), (2000, 1), (3000, 4)], tnb.fixed(5)).debug().view()
+    view: DebuggerView = tnb.simulate(CONFIG, [(0, 1), (1000, 1), (2000, 1), (3000, 4)], tnb.fixed(5)).debug().view()
+    view.perform({"action": "restart"})
+    return view
+
+
+@pytest.mark.parametrize(
+    ("config", "arrivals"),
+    [
+        (CONFIG, [(0, 1), (1000, 1)]),
+        ("max_batch_size: 4", [(0, 1), (100, 1), (200, 1)]),
+        ("max_batch_size: 4 dynamic_batching { }", [(0, 4), (1000, 2)]),
+    ],
+)
+def test_debugger_opens_where_its_rules_have_a_choice(config: str, arrivals: list[tuple[float, int]]) -> None:
+    debugger = tnb.simulate(config, arrivals, tnb.fixed(5)).debug()
+    view = debugger.view()
+    assert debugger.position
+    assert view.panel.state["rules"]
+    assert view.picture.history["counts"]["requests"]
+    before = debugger.position
+    debugger.restart()
+    for _ in range(before - 1):
+        debugger.step()
+        assert not debugger.state.rules
 
 
 def test_picture_says_that_the_events_are_simulated(view: DebuggerView) -> None:

@@ -22,7 +22,7 @@ from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import StaticFallback
-from tritonnb.notebook.widget_files import STATIC
+from tritonnb.notebook.widget_files import STATIC, join_modules
 
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
@@ -40,7 +40,7 @@ class DebuggerPanel(anywidget.AnyWidget):
     breakpoints : list of str
     """
 
-    _esm = STATIC / "debugger.js"
+    _esm = join_modules(STATIC / "debugger.js")
     _css = style_sheet(".tnb-debugger") + (STATIC / "debugger.css").read_text("utf-8")
     state = traitlets.Dict().tag(sync=True)
     breakpoints = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -60,6 +60,8 @@ def view(debugger: Debugger) -> DebuggerView:
 class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     """A debugger as a widget; use `Debugger.view`.
 
+    A debugger at the beginning is moved to the first event at which its rules have a choice.
+
     Attributes
     ----------
     panel : DebuggerPanel
@@ -71,14 +73,18 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
     >>> debugger = recording.debug()
     >>> view = debugger.view()
+    >>> debugger.position, debugger.description
+    (1, '0.000 ms: request 1 arrives (2 rows)')
     >>> view.perform({"action": "step"})
     >>> debugger.position
-    1
+    2
     >>> view.close()
     """
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
+        if not debugger.position:
+            _go_to_first_choice(debugger)
         self.panel = DebuggerPanel()
         self.picture = BatchView(self._history(), moment=self._moment())
         super().__init__([self.panel, self.picture])
@@ -174,3 +180,13 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - debugger.begin_ns) / 1e6
         span_ms = max((to_ms - from_ms) * (1 + 2 * _MARGIN), 1 / TICKS * 100)
         return {"from": from_ms - _MARGIN * span_ms, "span": span_ms, "cursor": now_ms}
+
+
+def _go_to_first_choice(debugger: Debugger) -> None:
+    """Go to the first event after which a request waits and rules apply; to the first event if there is none."""
+    for _ in range(min(len(debugger.events), _SHOWN_EVENTS)):
+        debugger.step()
+        if debugger.state.rules:
+            return
+    debugger.restart()
+    debugger.step()

@@ -1,5 +1,7 @@
 // The panel of a debugger: controls, the event, the rule table, the breakpoints, and the quantities for them.
 
+import { followTheme } from "./shared/theme.js";
+
 const CONTROLS = [
   ["restart", "restart", "to the beginning (Home)"],
   ["reverse", "‹ breakpoint", "back to the breakpoint before (Shift+F8)"],
@@ -123,8 +125,10 @@ function render({ model, el }) {
   const panel = new Panel(model, root);
   const listeners = { "change:state": () => panel.draw(), "change:breakpoints": () => panel.drawBreakpoints() };
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  const stopFollowingTheme = followTheme(root);
   model.send({ action: "shown" });
   return () => {
+    stopFollowingTheme();
     model.send({ action: "removed" });
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };
