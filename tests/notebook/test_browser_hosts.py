@@ -1,55 +1,134 @@
-"""Views in pages of other hosts than JupyterLab: their text can be read on the background that is painted."""
+"""Widgets in pages with the rules of other hosts: their text can be read on the painted background."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import anywidget
 import pytest
 
 import tritonnb as tnb
+from tests.notebook.test_browser_ensemble_graph import graph_of
 from tests.notebook.test_browser_view_truth import DELAYED
-from tests.notebook.view_page import ViewPage, deliveries
+from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.dashboard import Charts, ModelList, Tiles
+from tritonnb.notebook.debugger_view import DebuggerPanel
+from tritonnb.notebook.ensemble_view import Graph
+from tritonnb.notebook.view_session import recorded_history
 
-#: The least contrast of text with the background that is painted behind it.
+#: Of each host: the start tags of its page, the style of what a widget is in, and whether it is a shadow root.
+HOSTS = {
+    "JupyterLab, light": ('<html><body data-jp-theme-light="true" class="light">', "", False),
+    "JupyterLab, dark": ('<html><body data-jp-theme-light="false" class="dark">', "", False),
+    "VS Code, light": ('<html><body class="vscode-light" style="background: #ffffff">', "", False),
+    "VS Code, dark": ('<html><body class="vscode-dark" style="background: #1e1e1e">', "", False),
+    "VS Code, dark, widget on white": (
+        '<html><body class="vscode-dark" style="background: #1e1e1e; color: #cccccc">', "background: white", False,
+    ),
+    "Colab, light": ('<html theme="light"><body style="background: #ffffff">', "", False),
+    "Colab, dark": ('<html theme="dark"><body style="background: #383838; color: #d4d4d4">', "", False),
+    "marimo, light": ('<html class="light"><body style="background: #ffffff">', "", True),
+    "marimo, dark": ('<html class="dark"><body style="background: #181c1a; color: #e0e0e0">', "", True),
+    "a page without a style": ("<html><body>", "", False),
+}  # fmt: skip
+LAB = """
+.light { --jp-ui-font-color1: rgba(0, 0, 0, 0.87); --jp-ui-font-color2: rgba(0, 0, 0, 0.6); --jp-layout-color1: white;
+  --jp-layout-color2: #eeeeee; --jp-border-color1: #bdbdbd; background: white; }
+.dark { --jp-ui-font-color1: rgba(255, 255, 255, 0.87); --jp-ui-font-color2: rgba(255, 255, 255, 0.6);
+  --jp-layout-color1: #111111; --jp-layout-color2: #212121; --jp-border-color1: #616161; background: #111111; }
+"""
+OPEN = """async ([source, style, state, isShadow]) => {
+  const { default: widget } = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+  const host = document.getElementById("host");
+  const scope = isShadow ? host.attachShadow({ mode: "open" }) : host;
+  const sheet = document.createElement("style");
+  sheet.textContent = style;
+  window.shown = document.createElement("div");
+  scope.append(sheet, window.shown);
+  const nothing = () => {};
+  const model = { get: (name) => state[name], set: nothing, on: nothing, off: nothing, send: nothing,
+    save_changes: nothing };
+  widget.render({ model, el: window.shown });
+}"""
+#: The texts with the least contrast with the background that is painted behind them: contrast, text, class.
 CONTRAST = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const scale = (colour) => (colour.startsWith("color(") ? 1 : 255);
   const luminance = (colour) => {
-    const [red, green, blue] = channels(colour).slice(0, 3).map((value) => value / 255)
+    const [red, green, blue] = channels(colour).slice(0, 3).map((value) => value / scale(colour))
       .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
   };
+  const parent = (node) => node.parentElement ?? node.getRootNode().host;
   const background = (node) => {
-    for (let at = node; at; at = at.parentElement) {
+    for (let at = node; at; at = parent(at)) {
       const colour = getComputedStyle(at).backgroundColor;
-      if (channels(colour)[3] !== 0) return colour;
+      if (channels(colour)[3] === undefined || channels(colour)[3] > 0.5) return colour;
     }
     return "rgb(255, 255, 255)";
   };
   const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  const shown = [...document.querySelectorAll("#root *")].filter((node) => hasText(node) && node.checkVisibility());
-  return Math.min(...shown.map((node) => {
-    const [one, other] = [luminance(getComputedStyle(node).color), luminance(background(node))];
-    return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-  }));
+  const nodes = [...window.shown.querySelectorAll("*")].filter((node) => hasText(node) && node.checkVisibility());
+  return nodes.map((node) => {
+    const style = getComputedStyle(node);
+    const ink = node.namespaceURI.endsWith("svg") ? style.fill : style.color;
+    const [one, other] = [luminance(ink), luminance(background(node))];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    return [contrast, node.textContent.slice(0, 40), node.getAttribute("class")];
+  }).filter(([contrast, , name]) => contrast < 4.5 && name !== "tnb-curve");
 }"""
+REC = tnb.simulate(DELAYED, tnb.poisson(rate=80, duration=1, seed=4), tnb.fixed(30))
 
 
-@pytest.mark.parametrize("theme", ["vscode-dark", "vscode-light"])
-def test_text_is_readable_in_visual_studio_code(view: ViewPage, theme: str) -> None:
-    history, sent = deliveries(tnb.simulate(DELAYED, tnb.poisson(rate=80, duration=2, seed=4), tnb.fixed(30)))
-    view.open(history)
-    view.page.evaluate(
-        "(theme) => { document.body.className = theme; delete document.body.dataset.jpThemeLight; }", theme
-    )
-    view.receive(sent)
-    view.do("pause")
-    view.settle()
-    assert view.page.evaluate(CONTRAST) >= 4.5
-    paper = view.run("getComputedStyle(view.root).backgroundColor")
-    assert paper == ("rgb(17, 17, 17)" if theme == "vscode-dark" else "rgb(255, 255, 255)")
-    assert view.run("view.theme.compute") == tnb_colour(view, theme)
-    assert view.errors == []
+def panel() -> DebuggerPanel:
+    """The panel of a debugger."""
+    shown: DebuggerPanel = REC.debug().view().panel
+    return shown
 
 
-def tnb_colour(view: ViewPage, theme: str) -> str:
-    """The colour of executions on a dark or a light page."""
-    name = "dark" if theme == "vscode-dark" else "light"
-    return str(view.run(f'view.received.meta.themes["{name}"].compute'))
+SERIES = {"time": [0, 1, 2], "rate": [1, 2, 3], "errors": [0, 1, 0], "p50_ms": [1, 2, 3], "p99_ms": [3, 4, 5],
+          "n": [1, 2, 3], "busy": [0.1, 0.2, 0.3]}  # fmt: skip
+LISTED = [
+    {"name": "m", "state": "READY", "reason": "", "scheduling": "", "rate": 3, "errors": 0, "problem": "", "curve": []},
+    {"name": "n", "state": "FAILED", "reason": "x", "scheduling": "", "rate": 3, "errors": 2, "problem": "y",
+     "curve": [1, 2]},
+]  # fmt: skip
+TILES = [
+    {"label": "errors", "value": "3", "unit": "requests/s", "note": "failed", "level": level}
+    for level in ("", "warning", "error")
+]
+WIDGETS: dict[str, Any] = {
+    "batches": lambda: BatchView(recorded_history(REC)),
+    "debugger": panel,
+    "model list": lambda: ModelList(models=LISTED, selected="m", shown="m"),
+    "tiles": lambda: Tiles(tiles=TILES),
+    "charts": lambda: Charts(series=SERIES, recent={"rate": 1, "errors": 0, "n": 3, "busy": 0.2}, periods=[]),
+    "ensemble graph": lambda: Graph(print),
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("name", WIDGETS)
+def test_text_is_readable_in_each_host(shared_page: Any, host: str, name: str) -> None:
+    widget: anywidget.AnyWidget = WIDGETS[name]()
+    if isinstance(widget, Graph):
+        widget.graph = graph_of("ocr")
+    tags, style, is_shadow = HOSTS[host]
+    errors: list[str] = []
+    shared_page.goto("about:blank")
+    shared_page.once("pageerror", lambda error: errors.append(str(error)))
+    shared_page.set_content(f"<!doctype html>{tags}<style>{LAB}</style><div id='host' style='{style}'></div>")
+    shared_page.evaluate(OPEN, [str(widget._esm), str(widget._css), _state(widget), is_shadow])
+    assert shared_page.evaluate(CONTRAST) == []
+    assert errors == []
+    expected = "dark" if "dark" in host and "white" not in host else "light"
+    theme = shared_page.evaluate("() => window.shown.querySelector('[data-tnb-theme]')?.dataset.tnbTheme "
+                                 "?? window.shown.dataset.tnbTheme")  # fmt: skip
+    assert theme == expected
+    widget.close()
+
+
+def _state(widget: anywidget.AnyWidget) -> dict[str, Any]:
+    """The traits of a widget that its script reads."""
+    state = {key: getattr(widget, key) for key in widget.keys if not key.startswith("_")}
+    return {key: value for key, value in state.items() if isinstance(value, str | bool | int | float | list | dict)}

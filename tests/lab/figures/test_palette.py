@@ -111,12 +111,12 @@ def test_no_two_meanings_share_a_colour() -> None:
 
 
 def test_style_sheet_has_the_colours_of_both_themes() -> None:
-    sheet = palette.style_sheet(".view")
-    light, dark, studio = sheet.splitlines()
-    assert f"--tnb-compute: {palette.COMPUTE};" in light
+    light, dark, *papers = palette.style_sheet(".view", palette.DARK_PAGES).splitlines()
+    assert light.startswith(f".view {{ --tnb-queue: {palette.QUEUE};")
     assert f"--tnb-compute: {palette.DARK[palette.COMPUTE]};" in dark
-    assert dark.startswith(", ".join(f"{page} .view" for page in palette.DARK_PAGES) + " {")
-    assert studio.startswith("body.vscode-dark .view { --jp-ui-font-color1:")
+    assert dark.startswith("[data-tnb-theme='dark'] .view, .view[data-tnb-theme='dark'], ")
+    assert all(f"{page} .view" in dark for page in palette.DARK_PAGES)
+    assert [paper.count("--jp-ui-font-color1:") for paper in papers] == [1, 1]
 
 
 def test_colours_repeat_after_the_last_one() -> None:

@@ -8,7 +8,7 @@ with protanopia, deuteranopia and tritanopia. Colours are always used together w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 #: Parts of a request's time: waiting in the queue, and the three parts of the execution.
 QUEUE, INPUT, COMPUTE, OUTPUT = "#2A1C84", "#31939E", "#0072B2", "#DB6D01"
@@ -82,8 +82,17 @@ def _theme(on_background: Mapping[str, str]) -> dict[str, str | list[str]]:
     }
 
 
-def style_sheet(selector: str) -> str:
-    """Return a style sheet that defines ``--tnb-<meaning>`` for what the selector matches, in light and dark notebooks.
+def style_sheet(selector: str, dark_pages: Sequence[str] = ()) -> str:
+    """Return a style sheet that defines ``--tnb-<meaning>`` for what the selector matches.
+
+    A script that has found out what is painted behind a widget sets ``data-tnb-theme`` of the widget or around it to
+    ``light`` or ``dark``, and ``data-tnb-paper`` to ``own`` where the colours of the host's texts cannot be read there.
+
+    Parameters
+    ----------
+    selector : str
+    dark_pages : sequence of str, optional
+        What matches the body of a dark page, for HTML without scripts: `DARK_PAGES`.
 
     Examples
     --------
@@ -94,14 +103,32 @@ def style_sheet(selector: str) -> str:
         " ".join(f"--tnb-{name}: {shown.get(colour, colour)};" for name, colour in {**MEANINGS, "panel": PANEL}.items())
         for shown in ({}, DARK)
     )
-    dark_pages = ", ".join(f"{page} {selector}" for page in DARK_PAGES)
-    return f"{selector} {{ {light} }}\n{dark_pages} {{ {dark} }}\nbody.vscode-dark {selector} {{ {_DARK_PAPER} }}\n"
+
+    def where(*attributes: str) -> str:
+        marks = "".join(f"[data-tnb-{attribute}]" for attribute in attributes)
+        return f"{marks} {selector}, {selector}{marks}"
+
+    rules = {
+        selector: light,
+        ", ".join([where("theme='dark'"), *(f"{page} {selector}" for page in dark_pages)]): dark,
+        where("paper='own'"): _PAPERS["light"],
+        where("paper='own'", "theme='dark'"): _PAPERS["dark"],
+    }
+    return "".join(f"{matched} {{ {colours} }}\n" for matched, colours in rules.items())
 
 
-#: Visual Studio Code sets none of JupyterLab's variables: without them, text and paper would be those of a light page.
-_DARK_PAPER = (
-    "--jp-ui-font-color1: #eeeeee; --jp-ui-font-color2: #bdbdbd; --jp-layout-color1: #111111; "
-    "--jp-layout-color2: #212121; --jp-border-color1: #616161;"
-)
-#: What matches the body of a dark page: JupyterLab, Visual Studio Code, the documentation.
-DARK_PAGES = ("body[data-jp-theme-light='false']", "body.vscode-dark", "body[data-theme='dark']")
+#: Text and paper in hosts that have none of JupyterLab's variables, or whose variables do not fit to the background.
+_PAPERS = {
+    "light": "--jp-ui-font-color1: #212121; --jp-ui-font-color2: #595959; --jp-layout-color1: #ffffff; "
+    "--jp-layout-color2: #f4f4f4; --jp-border-color1: #9e9e9e; --jp-brand-color1: #1565c0; "
+    "--jp-error-color1: #b3261e; --jp-success-color1: #1b5e20;",
+    "dark": "--jp-ui-font-color1: #eeeeee; --jp-ui-font-color2: #bdbdbd; --jp-layout-color1: #111111; "
+    "--jp-layout-color2: #212121; --jp-border-color1: #757575; --jp-brand-color1: #7ab8ff; "
+    "--jp-error-color1: #ff8a80; --jp-success-color1: #81c784;",
+}
+#: What matches the body of a dark page, where no script finds it out: JupyterLab, Visual Studio Code, Colab, the
+#: documentation.
+DARK_PAGES = (
+    "body[data-jp-theme-light='false']", "body.vscode-dark", "[theme='dark'] body", "body[theme='dark']",
+    "body[data-theme='dark']",
+)  # fmt: skip

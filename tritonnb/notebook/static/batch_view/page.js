@@ -1,5 +1,7 @@
 // The page around the view: whether it is in sight, its theme and its size.
 
+import { followTheme } from "../shared/theme.js";
+
 // Calls `onSight(inSight)`, `onTheme()` and `onSize()`; returns a function that ends that.
 /**
  * @param {HTMLElement} root
@@ -16,16 +18,13 @@ function observePage(root, { onSight, onTheme, onSize }) {
   });
   visibility.observe(root);
   document.addEventListener("visibilitychange", check);
-  const themes = new MutationObserver(onTheme);
-  themes.observe(document.body, { attributes: true });
+  const stopFollowingTheme = followTheme(root, onTheme);
   return () => {
-    for (const observer of [sizes, visibility, themes]) observer.disconnect();
+    stopFollowingTheme();
+    for (const observer of [sizes, visibility]) observer.disconnect();
     document.removeEventListener("visibilitychange", check);
   };
 }
-
-const isDark = () =>
-  document.body.dataset.jpThemeLight === "false" || document.body.classList.contains("vscode-dark");
 
 // The colours by meaning for the page's theme, and those of the page.
 /** @param {HTMLElement} root @param {Meta} meta @returns {Theme} */
@@ -34,7 +33,7 @@ function themeOf(root, meta) {
   const colour = (name) => style.getPropertyValue(`--tnb-${name}`).trim();
   return {
     ink: colour("ink"), faint: colour("faint"), paper: colour("paper"), panel: colour("panel"), line: colour("line"),
-    ...meta.themes[isDark() ? "dark" : "light"],
+    ...meta.themes[root.dataset.tnbTheme ?? "light"],
     font: style.fontFamily || "sans-serif",
   };
 }

@@ -1,6 +1,7 @@
 // Creates elements of HTML and SVG, and connects a view to the traits of its widget.
 
 import { followKernel } from "./kernel.js";
+import { followTheme } from "./theme.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -39,12 +40,14 @@ function makeSvg(tag, attributes = {}, ...children) {
 function connect(model, listeners, el) {
   const children = /** @type {HTMLCollectionOf<HTMLElement>} */ (el.children);
   const stopFollowing = followKernel(model, el, () => { for (const child of children) child.inert = true; });
+  const stopFollowingTheme = followTheme(el);
   for (const [event, listener] of Object.entries(listeners)) {
     model.on(event, listener);
     listener();
   }
   return () => {
     stopFollowing();
+    stopFollowingTheme();
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };
 }
