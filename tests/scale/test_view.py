@@ -131,10 +131,10 @@ def test_dashboard_shows_requests_queue_batches_and_sequences_of_each_replica(
         view.close()
 
 
-def test_recording_of_a_single_server_has_no_replicas() -> None:
+def test_single_server_has_no_replicas() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit", load_models=["echo_fp32"]) as server:
         with tnb.connect(server.url) as remote, pytest.raises(InvalidArgumentError, match="/v2/replicas"):
-            remote.dashboard()
+            remote.replicas()
 
 
 @pytest.mark.parametrize("body", [{}, {"recording": "x", "models": 1, "stage": ""}, []])

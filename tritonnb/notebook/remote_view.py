@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import reduce
@@ -24,7 +23,8 @@ from tritonnb.lab.traces.live_events import LiveEvents
 from tritonnb.lab.traces.otlp_receiver import OtlpReceiver
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.config_editor import ConfigEditor
-from tritonnb.notebook.html_reprs import activity_cells, remote_card, statistics_card
+from tritonnb.notebook.html_reprs import activity_cells, remote_card
+from tritonnb.notebook.statistics_view import StatisticsDashboard, StatisticsView
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import PolledView, open_view
 from tritonnb.recording.recording import Recording
@@ -35,11 +35,8 @@ from tritonnb.telemetry.statistics_entry import difference
 _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(TRACE_COUNT)}
 #: Seconds until the number is renewed; a recording of the model that has ended switched its traces off.
 _RENEWAL_S = 10.0
-#: Intervals of the statistics that are shown.
-_INTERVALS = 10
 #: Sequences that are named for each replica and model; the others are counted.
 _NAMED = 12
-_TITLES = ("from", "requests/s", "mean batch (rows)", "batches (rows×count)", "queue (ms)", "compute (ms)")
 
 
 @with_short_traceback
@@ -174,77 +171,36 @@ class RemoteBatchView(PolledView):
         return f"{received} Batches, instances and reasons: {origin}."
 
 
-class StatisticsView(PolledView):
-    """The differences of the statistics of a model on another server, from second to second.
-
-    Attributes
-    ----------
-    status, table, batch_sizes : ipywidgets.HTML
-        The source, the last intervals, and the batch sizes since the view was opened.
-    """
-
-    def __init__(self, model: RemoteModelHandle) -> None:
-        self._model = model
-        self._first = self._last = model.stats()
-        self._read_s = self._began_s = time.monotonic()
-        self._rows: deque[list[str]] = deque(maxlen=_INTERVALS)
-        status = widgets.HTML(
-            f"<b>{html.escape(model.name)}</b>, from differences of the statistics, without traces: batch sizes and "
-            "mean times, but no single batches and no reasons."
-        )
-        self.table, self.batch_sizes = widgets.HTML(), widgets.HTML()
-        super().__init__(f"tritonnb statistics {model.name}", status, [self.table, self.batch_sizes])
-
-    def refresh(self) -> None:
-        """Read the statistics and show the difference from the last reading; the view does so every second."""
-        stats, now = self._model.stats(), time.monotonic()
-        if stats["inference_count"] < self._last["inference_count"]:  # the model was loaded again
-            self._first = self._last = stats
-        new = difference(stats, self._last)
-        self._rows.appendleft(_interval(new, self._read_s - self._began_s, now - self._read_s))
-        self._last, self._read_s = stats, now
-        self.table.value = html_table(_TITLES, self._rows)
-        self.batch_sizes.value = statistics_card(difference(stats, self._first))
-        self.keep_last_state()
-
-    def last_state(self) -> str:
-        """Return the displayed data as HTML."""
-        return f"<p>{self.status.value}</p>{self.table.value}{self.batch_sizes.value}"
-
-
-def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:
-    """Return the cells of an interval: begin, requests and rows per second, mean batch, queue and compute time."""
-    parts = new["inference_stats"]
-    compute_ns = sum(parts[f"compute_{part}"]["ns"] for part in ("input", "infer", "output"))
-    count = parts["success"]["count"]
-    return [
-        f"{begin_s:.0f} s",
-        *activity_cells(new, seconds),
-        f"{parts['queue']['ns'] / count / 1e6:.2f}" if count else "–",
-        f"{compute_ns / count / 1e6:.2f}" if count else "–",
-    ]
-
-
 @with_short_traceback
-def dashboard(remote: Remote) -> ReplicasView:
-    """Open the replicas of a deployment: requests, queues and batch sizes of each, and where sequences live.
+def dashboard(remote: Remote) -> ReplicasView | StatisticsDashboard:
+    """Open the models of a server with their rates and batch sizes; or the replicas of a deployment.
 
     Returns
     -------
-    ReplicasView
-        A widget, which is updated every second; `close` ends it.
+    ReplicasView or StatisticsDashboard
+        A widget, which is updated every second; `close` ends it. Of a deployment of `tnb.scale` that is connected over
+        HTTP, it shows requests, queues and batch sizes of each replica, and where sequences live.
 
     Raises
     ------
-    InvalidArgumentError
-        If the server is not a deployment, or the connection is over gRPC.
+    TritonError
+        If the server does not respond.
 
     Examples
     --------
     >>> import tritonnb as tnb
-    >>> tnb.scale("model_repository", replicas=2).connect().dashboard()  # doctest: +SKIP
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     with tnb.connect(server.url) as remote:
+    ...         remote.dashboard().close()
     """
     remote.require_open()
+    try:
+        remote.replicas()
+    except TritonError:  # another server than a deployment, or gRPC, which does not list replicas
+        return StatisticsDashboard(remote)
     return ReplicasView(remote)
 
 
