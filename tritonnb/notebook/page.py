@@ -19,7 +19,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchSent, RequestArrived, StepSent
+from tritonnb.core.events import BatchSent, EnsembleExecuted, RequestArrived, StepSent
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.lab.analysis.blame import Blame, blame_slowest
@@ -43,8 +43,8 @@ def to_html(rec: Recording, path: str | os.PathLike[str], *, title: str = "", re
     """Write the recording as one web page with its views, which needs neither a kernel nor a network.
 
     The page is for people who have neither the recording nor Python. The contents of the recording are shown as text
-    only: the page's security policy allows only its own script. The models of an ensemble are in the order of its
-    steps, below its graph.
+    only: the page's security policy allows only its own script. The views of several models show the same time. The
+    models of an ensemble are in the order of its steps, below its graph.
 
     Parameters
     ----------
@@ -77,10 +77,12 @@ def _page(rec: Recording, title: str, remedies: int) -> str:
     models = sorted({event.model for event in rec.events if isinstance(event, RequestArrived | BatchSent)})
     if not models:
         raise InvalidArgumentError("to_html expected a recording with events of a model, got none")
-    heading = html.escape(title or f"Recording of {', '.join(models)}")
+    ensembles = sorted({event.model for event in rec.events if isinstance(event, EnsembleExecuted)})
+    heading = html.escape(title or f"Recording of {', '.join(ensembles or models)}")
     steps = list(dict.fromkeys(event.step_model for event in rec.events if isinstance(event, StepSent)))
     models.sort(key=lambda name: steps.index(name) if name in steps else len(steps))
-    sections = "\n".join([*pipeline_sections(rec), *(_section(rec.for_model(name), name, remedies) for name in models)])
+    views = (_section(rec.for_model(name), name, remedies, rec.span_ns) for name in models)
+    sections = "\n".join([*pipeline_sections(rec), *views])
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"""<!DOCTYPE html>
@@ -104,25 +106,25 @@ def _page(rec: Recording, title: str, remedies: int) -> str:
 """
 
 
-def _section(rec: Recording, model: str, remedies: int) -> str:
+def _section(rec: Recording, model: str, remedies: int, span_ns: tuple[int, int]) -> str:
     """Return the view of one model, and below it the summary and the configuration."""
     config = rec.configs.get(model)
     text = "" if config is None else text_format.MessageToString(config)
     return f"""<section aria-label="{html.escape(model)}">
-<div class="tnb-page-view"></div><script type="application/json">{_as_data(_data(rec, model, remedies))}</script>
+<div class="tnb-page-view"></div><script type="application/json">{_as_data(_data(rec, model, remedies, span_ns))}</script>
 {rec._repr_html_()}
 <details><summary>Configuration of {html.escape(model)}</summary><pre>{html.escape(text)}</pre></details>
 </section>"""
 
 
-def _data(rec: Recording, model: str, remedies: int) -> Json:
+def _data(rec: Recording, model: str, remedies: int, span_ns: tuple[int, int]) -> Json:
     config = rec.configs.get(model)
     blames = [] if config is None else blame_slowest(rec, config, _MOST_REQUESTS)
     latencies = {
         f"{blame.request.batch} {blame.request.label}": _latency(blame, with_remedies=place < remedies)
         for place, blame in enumerate(blames)
     }
-    return {"history": recorded_history(rec), "latencies": latencies, "meanings": dict(CAUSES)}
+    return {"history": recorded_history(rec, span_ns), "latencies": latencies, "meanings": dict(CAUSES)}
 
 
 def _latency(blame: Blame, *, with_remedies: bool) -> Json:

@@ -34,9 +34,17 @@ class PageModel extends LocalModel {
 
 function start() {
   followColourScheme();
+  /** @type {PageModel[]} */
+  const models = [];
   for (const data of document.querySelectorAll('script[type="application/json"]')) {
     const el = /** @type {HTMLElement} */ (data.previousElementSibling);
-    render({ model: new PageModel(JSON.parse(data.textContent)), el });
+    const model = new PageModel(JSON.parse(data.textContent));
+    model.on("change:moment", () => {
+      const moment = model.get("moment"); // all show the same time
+      for (const other of models) if (other.get("moment") !== moment) other.set("moment", moment);
+    });
+    models.push(model);
+    render({ model, el });
   }
 }
 
