@@ -28,6 +28,8 @@ from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.recording import Recording
 
+#: Batches of a static figure: of more, boxes are too narrow to be read.
+_MOST_BATCHES = 24
 #: The views of recordings, and the events that they show.
 _open_views: WeakKeyDictionary[Recording, tuple[list[Event], BatchView]] = WeakKeyDictionary()
 
@@ -141,8 +143,16 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         if recording is None or not recording.batches:
             text = f"{self.history['meta']['model']}: no batch has been formed yet."
             return {"text/html": f"<p>{html.escape(text)}</p>", "text/plain": text}
-        data: dict[str, str] = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()
-        return data
+        part = readable_part(recording, newest=self.live)
+        data: dict[str, str] = getattr(part.plot, self._figure(part))()._repr_mimebundle_()
+        if part is recording:
+            return data
+        where = "the newest" if self.live else "around the slowest request"
+        caption = f"{len(part.batches)} of {len(recording.batches)} batches, {where}. {recording.verdict()}"
+        return data | {
+            "text/html": f"<p>{html.escape(caption)}</p>{data['text/html']}",
+            "text/plain": f"{caption}\n{data['text/plain']}",
+        }
 
     def refresh_last_state(self) -> bool:
         """Return False: a recording does not change."""
@@ -150,6 +160,30 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.slot_occupancy else "timeline"
+
+
+def readable_part(recording: Recording, *, newest: bool) -> Recording:
+    """Return the part of a recording that a static figure can show batch by batch.
+
+    Parameters
+    ----------
+    recording : Recording
+        With a batch.
+    newest : bool
+        Whether it is the newest part; otherwise it is around the slowest request.
+    """
+    batches = sorted(recording.batches, key=lambda batch: (batch.sent_ns, batch.number))
+    if len(batches) <= _MOST_BATCHES:
+        return recording
+    first = len(batches) - _MOST_BATCHES
+    if not newest:
+        slowest = max(recording.requests, key=lambda request: request.latency_ns).batch
+        place = next(place for place, batch in enumerate(batches) if batch.number == slowest)
+        first = min(first, max(0, place - _MOST_BATCHES // 2))
+    shown = batches[first : first + _MOST_BATCHES]
+    begin_ns = shown[0].exec_start_ns - min(shown[0].queue_ns, shown[-1].exec_end_ns - shown[0].exec_start_ns)
+    end_ns = max(batch.exec_end_ns for batch in shown)
+    return recording.between(*((time_ns - recording.origin_ns) / 1e6 for time_ns in (begin_ns, end_ns)))
 
 
 def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
