@@ -45,7 +45,34 @@ def test_every_offered_request_is_explained(notebook: Any, rate: int) -> None:
         name = label.split(" (")[0]
         view.locator(".tnb-blame-result").get_by_text(f"Request {name}:").get_by_text("ms from reception").wait_for()
         assert view.locator(".tnb-blame-result table").count() == 1
+    check_clicks(page, view)
     assert page.errors == []
+
+
+def check_clicks(page: NotebookPage, view: Any) -> None:
+    """Click all over the picture: a batch is explained, everything else is described."""
+    canvas = view.locator(".tnb-picture canvas")
+    area = canvas.bounding_box()
+    explained = 0
+    for column in range(12):
+        for y in (30, 70, 110, 150, 200, 240, 290, 330):
+            if y > area["height"] - 30:
+                continue
+            canvas.focus()
+            page.browser_page.keyboard.press("Escape")
+            canvas.click(position={"x": area["width"] * (0.15 + 0.07 * column), "y": y}, force=True)
+            if view.locator(".tnb-details").is_hidden():
+                assert view.locator(".tnb-event").inner_text()
+                continue
+            choice = view.locator(".tnb-blame-choice")
+            if "has not ended yet" in choice.inner_text():
+                continue
+            choice.get_by_role("button").first.wait_for()
+            assert choice.inner_text().startswith("Where did the time go?")
+            explained += 1
+            if view.locator(".tnb-blame-result").inner_text():  # a request was hit, not only its batch
+                view.locator(".tnb-blame-result").get_by_text("ms from reception to response").wait_for()
+    assert explained
 
 
 def test_batch_whose_end_was_not_received_has_ended(view: ViewPage) -> None:
@@ -82,3 +109,22 @@ def test_shorter_run_of_a_comparison_is_known_until_the_end_of_the_longer_one() 
     histories = [child.history for child in comparison.children if isinstance(child, BatchView)]
     assert [history["spans"][-1][1] for history in histories] == [history["now"] for history in histories]
     assert len({history["now"] for history in histories}) == 1
+
+
+def test_only_the_last_paused_outputs_keep_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tnb.Server(port=0) as server:
+
+        @server.model(max_batch_size=8)
+        def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X * 2
+
+        view = server["double"].watch()
+        sent: list[Any] = []
+        monkeypatch.setattr(view, "send", sent.append)
+        for number in range(10):
+            view._hold(str(number), True)
+        view._hold("9", True)
+        assert list(view._held) == [str(number) for number in (2, 3, 4, 5, 6, 7, 8, 9)]
+        released = [message["held"]["view"] for message in sent if message.get("held", {}).get("from")]
+        assert released == ["0", "1"]
+        view.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import dropwhile, filterfalse
@@ -41,12 +42,18 @@ _ABSENT_S = 5.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 #: Events that the last state is drawn from.
 _RECENT = 2000
+#: Paused outputs of all views that keep their events, at most: about 7 MB each. The first to be paused is released.
+_MOST_HELD = 8
 #: Events before and after those of a request that explain it: what the instances ran when it arrived.
 _CONTEXT = 500
 #: Requests that are sent if the user wants to see some, and their rate.
 _FEW, _FEW_RATE = 20, 40.0
 #: The share of time that may be spent on static figures for notebooks without a kernel.
 _FIGURE_SHARE = 0.01
+
+
+#: The paused outputs of all views, by view and name, in the order of pausing.
+_holding: list[tuple[weakref.ref[LiveBatchView], str]] = []
 
 
 def watch(model: ModelHandle) -> LiveBatchView | EnsembleView:
@@ -304,9 +311,20 @@ class LiveBatchView(BatchView):
     def _hold(self, output: str, is_paused: bool) -> None:
         """Keep the events of what a paused output shows, and tell it from when on there are any."""
         self._held.pop(output, None)
-        if is_paused:
-            history = self._held[output] = self._last_events or self._on_loop(self._copy_events)
-            self.send({"held": {"view": output, "from": self._kept_from(history)}})
+        if not is_paused:
+            return
+        history = self._held[output] = self._last_events or self._on_loop(self._copy_events)
+        self.send({"held": {"view": output, "from": self._kept_from(history)}})
+        views = [(view, name) for ref, name in _holding if (view := ref()) is not None and name in view._held]
+        views = [*(known for known in views if known != (self, output)), (self, output)]
+        _holding[:] = [(weakref.ref(view), name) for view, name in views[-_MOST_HELD:]]
+        for view, name in views[:-_MOST_HELD]:
+            view._release(name)
+
+    def _release(self, output: str) -> None:
+        """Keep no events for a paused output any more, and tell it that nothing in it can be explained."""
+        if self._held.pop(output, None) is not None:
+            self.send({"held": {"view": output, "from": self._session.encoder.ticks(time.monotonic_ns())}})
 
     def _kept_from(self, history: EventHistory) -> int:
         """Return the time in ticks from which on a history has all events."""

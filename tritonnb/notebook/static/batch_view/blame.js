@@ -4,6 +4,7 @@ import { formatDuration } from "./words.js";
 
 const MOST_BUTTONS = 24;
 const CHOICE_HINT = "Select a batch to split the latency of one of its requests into causes.";
+const RUNNING_HINT = "This batch has not ended yet: then its latencies can be split into causes.";
 const LOST_HINT = "The events of this batch are not kept any more.";
 const ZOOM_HINT = "Zoom in to single batches (+), and select one to split the latency of its requests into causes.";
 
@@ -54,7 +55,8 @@ class BlamePanel {
   select(theme, batch, columns, slowest, isExplained) {
     this.theme = theme;
     const number = batch && isExplained ? batch.n : null;
-    const hint = batch?.end != null && !isExplained ? LOST_HINT : columns ? ZOOM_HINT : CHOICE_HINT;
+    let hint = columns ? ZOOM_HINT : CHOICE_HINT;
+    if (batch && !isExplained) hint = batch.end === null ? RUNNING_HINT : LOST_HINT;
     const labels = number === null ? [] : batch.members.filter(Boolean).map(({ label }) => label);
     const offered = [number, hint, ...labels, ...slowest.map(({ label }) => label)].join(" ");
     if (offered === this.offered) return;
