@@ -53,6 +53,7 @@ interface Meta {
   model: string;
   encoding: Encoding;
   themes: Themes;
+  marks: Record<string, [mark: string, words: string]>; // of each rule that sends batches
   max_batch_size: number;
   preferred: number[];
   delay: number;
@@ -94,6 +95,7 @@ interface Packed {
   done: Record<string, any[]>;
   refused: Encoded[];
   depths: [time: number, depth: number][];
+  responses: [batch: number, place: number, time: number][];
   occupancy: Encoded[];
   meta?: Meta;
   recent?: RecentNumbers;
@@ -134,10 +136,14 @@ interface Batch extends Execution {
   requests: number;
   depth: number;
   oldest: number;
+  limited: number | null; // since when the rate limiter made it wait
+  rule: string;
   why: string;
   members: (Member | null)[];
   slots: number[] | null;
   lost?: boolean; // its end was not received
+  responses?: [place: number, time: number][]; // after the execution, by the place of the request in the batch
+  last?: number; // the time of the last of them
   differs?: boolean;
 }
 interface Refusal {
@@ -172,6 +178,10 @@ type Series = import("../../tritonnb/notebook/static/batch_view/counters.js").Se
 
 // --- batch view: what is drawn ----------------------------------------------------------------
 
+/** What is replayed, and since when. */
+interface Replay { from: number; to: number; startedAt: number; whole: Timeline }
+/** The last batches, which are shown until the next ones: how many, and how long nothing happened before them. */
+interface Held { from: number; span: number; batches: number; silence: number; isCut: boolean }
 type Point = [x: number, y: number];
 type Line = [x1: number, y1: number, x2: number, y2: number];
 interface Style { stroke?: string; fill?: string; line?: number; dash?: number[]; alpha?: number; hatch?: boolean }
@@ -218,7 +228,7 @@ interface Frame extends Omit<Shown, "batches"> {
   maxDepth: number;
   maxWait: number;
   linksWaits: boolean;
-  queueStep: number;
+  queueStep: number; queueRow: (row: number) => number;
 }
 interface PointerPlace { x: number; y: number }
 interface PointerActions {
@@ -234,6 +244,7 @@ interface Targets {
   column: { instance?: string; slot?: string };
   batch: { batch: Batch };
   budget: { batch: Batch };
+  limited: { batch: Batch };
   request: { request: Member; batch: Batch | null; slot?: number };
   null: { batch: Batch; slot: number };
   idle: { batch: Batch; request: Member; generation: Generation };
@@ -242,6 +253,8 @@ interface Targets {
 }
 type TargetOf<Kind extends keyof Targets> = Kind extends unknown ? Area & { kind: Kind } & Targets[Kind] : never;
 type Target = TargetOf<keyof Targets>;
+/** The name of a sequence, and the band in which it may be. */
+interface Name { text: string; left: number; right: number; y: number }
 /** A batch's box, and the row of one of its requests. */
 interface Box { left: number; width: number; bottom: number; height: number }
 /** A request of a batch, or several requests of one colour. */
@@ -309,12 +322,18 @@ interface Chart {
   title: string;
   curves: [name: Measure, style: string, label: string][];
   range: (series: ChartSeries) => [low: number, high: number];
-  isLog?: boolean;
+  isLog?: boolean; ofInstances?: boolean;
   scale?: number;
 }
-interface GraphNode { label: string; step: number; layer: number; place: number; texts: string[]; share: number }
+/** `shares`: of waiting and of executing, relative to the slowest step. */
+interface GraphNode {
+  label: string; step: number; layer: number; place: number; texts: string[]; shares: [queue: number, compute: number];
+}
 interface GraphEdge { source: number; target: number; label: string }
-interface Graph { nodes: GraphNode[]; edges: GraphEdge[]; layers: number; places: number; description: string }
+interface Graph {
+  nodes: GraphNode[]; edges: GraphEdge[]; layers: number; places: number; description: string;
+  total?: string; problem?: string;
+}
 interface GraphArrow { path: string; x: number; y: number; anchor: string }
 
 // --- traffic (tritonnb/notebook/traffic.py) -------------------------------------------------------------

@@ -27,7 +27,7 @@ _TICK_NS = 1_000_000 // TICKS
 #: The fields of a batch that are sent once it has been executed, and all fields of a batch.
 EXECUTION_FIELDS = ("start", "input", "output", "end", "failed", "generated")
 BATCH_FIELDS = (
-    "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots",
+    "n", "instance", "sent", "rows", "requests", "depth", "oldest", "limited", "rule", "why", "members", "slots",
     *EXECUTION_FIELDS,
 )  # fmt: skip
 #: Of a request in a batch or in the queue, of a refused request, and of a sequence in a batch slot.
@@ -40,8 +40,8 @@ OCCUPANCY_FIELDS = (
 GENERATION_FIELDS = ("tokens", "first", "last")
 #: The fields that are times.
 TIME_FIELDS = (
-    "now", "since", "exact", "sent", "oldest", "start", "input", "output", "end", "queued", "refused", "arrived",
-    "assigned", "released", "first", "last",
+    "now", "since", "exact", "sent", "oldest", "limited", "start", "input", "output", "end", "queued", "refused",
+    "arrived", "assigned", "released", "first", "last",
 )  # fmt: skip
 
 #: The flags of a member of an iterative sequence are at least this value times the number of its step, counted from 1.
@@ -112,6 +112,8 @@ class ViewEncoder:
         """Encode a batch with an explanation of why it was sent; see `BATCH_FIELDS`."""
         sent = batch.sent
         sent_ticks = self.ticks(sent[TIME])
+        facts = facts_of(sent)
+        limited_ns = facts.get("limited_ns", 0)  # the rate limiter made an idle instance wait
         arrivals = [arrived for _, arrived in batch.requests if arrived is not None]
         batch.encoded = [
             sent[NUMBER],
@@ -121,7 +123,9 @@ class ViewEncoder:
             sum(serial is not None for serial, _ in batch.requests),
             sent[DEPTH],
             self.ticks(min([arrived[TIME] for arrived in arrivals])) if arrivals else sent_ticks,
-            explain(Reason(sent[RULE], facts_of(sent))),
+            self.ticks(sent[TIME] - limited_ns) if limited_ns else None,
+            sent[RULE],
+            explain(Reason(sent[RULE], facts)),
             [self._member(sent_ticks, *member, queue_rows) for member in batch.requests],
             slots_of(sent),
             *self.execution(batch),

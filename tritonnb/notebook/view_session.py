@@ -42,6 +42,7 @@ from tritonnb.recording.instance_names import natural_sort_key
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import SlotHistory, slot_count
 from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings
+from tritonnb.scheduling.reasons import MARKS
 from tritonnb.telemetry.lanes import Lanes
 
 #: The shortest interval that is counted, and how many are kept for a view that is opened later.
@@ -123,6 +124,7 @@ class ViewSession:
         self._pending: list[Encoded] = []
         self._refused: deque[Encoded] = deque(maxlen=keep)
         self._depths: deque[list[int]] = deque(maxlen=4 * keep)
+        self._responses: deque[list[int]] = deque(maxlen=4 * keep)
         self._number = 0  # of the last delivery
         self._exact: deque[list[int]] = deque(maxlen=keep)  # the spans of which every batch was sent
 
@@ -185,6 +187,7 @@ class ViewSession:
             "done": columns(("n", *EXECUTION_FIELDS), done),
             "refused": refusals,
             "depths": self._new_depths(changes.depths),
+            "responses": self._new_responses(changes.responses),
             "occupancy": self._new_occupancy(changes) if self._stateful else [],
             "counters": encode_counters(changes.counters),
         }
@@ -199,6 +202,7 @@ class ViewSession:
             "done": {},
             "refused": list(self._refused),
             "depths": list(self._depths),
+            "responses": list(self._responses),
             "occupancy": list(self._occupancy.values()),
             "levels": self._intervals.encode(),
         }
@@ -247,6 +251,12 @@ class ViewSession:
         self._depths.extend(encoded)
         return encoded
 
+    def _new_responses(self, responses: list[tuple[int, int, int]]) -> list[list[int]]:
+        """Return the responses that were sent after their executions: batch, place in it, and time."""
+        encoded = [[number, place, self.encoder.ticks(time_ns)] for number, place, time_ns in responses]
+        self._responses.extend(encoded)
+        return encoded
+
     def _new_occupancy(self, changes: Delta) -> list[Encoded]:
         """Return the slot occupancy that has changed since the last delivery."""
         changed = []
@@ -271,6 +281,7 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
         "model": model,
         "encoding": ENCODING,
         "themes": palette.themes(),
+        "marks": MARKS,
         "max_batch_size": config.max_batch_size,
         "preferred": [] if direct else sorted(set(batching.preferred_batch_size)),
         "delay": queue_delay_ns(config) / 1e6,
@@ -292,10 +303,17 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
     return meta
 
 
-def recorded_history(recording: Recording) -> Json:
-    """Return the data of a view of a recording of one model: see `BatchView`."""
+def recorded_history(recording: Recording, span_ns: tuple[int, int] | None = None) -> Json:
+    """Return the data of a view of a recording of one model: see `BatchView`.
+
+    Parameters
+    ----------
+    recording : Recording
+    span_ns : tuple of int, optional
+        The time that the view has, which begins at 0 in it; by default that of the recording.
+    """
     model = recording.events[0].model
-    begin, end = recording.span_ns
+    begin, end = span_ns or recording.span_ns
     config = recording.configs.get(model, pb.ModelConfig())
     interval_ns = INTERVAL_NS
     while (end - begin) // interval_ns < _RECORDED_INTERVALS and interval_ns % 2 == 0:

@@ -1,9 +1,9 @@
 // Draws the lanes of instances with their batches.
 
 import { drawGhosts } from "./ghosts.js";
-import { LABELS, TOP, isFocus, requestColour, requestLabel, waitColour } from "./layout.js";
+import { isFocus, laneTop, requestColour, requestLabel } from "./layout.js";
 import { drawGeneration, idleTargets } from "./static_batch.js";
-import { formatMs, pluralize } from "./words.js";
+import { formatMs, markOf, pluralize } from "./words.js";
 
 /** @param {Frame} frame */
 function drawBatches(frame) {
@@ -11,7 +11,7 @@ function drawBatches(frame) {
   const members = batches.reduce((sum, batch) => sum + batch.members.length, 0);
   frame.linksWaits = members < 150;
   timeline.instances.forEach((instance, index) => {
-    const top = TOP + index * (layout.lane + LABELS) + LABELS;
+    const top = laneTop(layout, index);
     surface.rect(scale.left, top, scale.width, layout.lane, { fill: surface.theme.panel });
     drawSizeLines(frame, top);
     drawGhosts(frame, instance, top);
@@ -45,7 +45,9 @@ function drawBatch(frame, batch, top) {
   const width = Math.max(frame.leastWidth, Math.round(scale.clamp(batch.end ?? Math.min(end, scale.to)) - begin));
   const height = Math.max(2, (Math.min(batch.rows, rows) / rows) * layout.lane);
   const box = { left, width, bottom, height };
-  targets.push({ kind: "batch", batch, x: left - 1, y: top - LABELS, width: width + 2, height: layout.lane + LABELS });
+  const { lane, labels } = layout;
+  targets.push({ kind: "batch", batch, x: left - 1, y: top - labels, width: width + 2, height: lane + labels });
+  if (batch.limited !== null) drawLimited(frame, batch, top, left);
   drawSlices(frame, batch, box);
   const { selection, refusal, compute } = surface.theme;
   const isSelected = batch.n === selected;
@@ -56,10 +58,21 @@ function drawBatch(frame, batch, top) {
   surface.rect(left + inset, bottom - height + inset, width - 2 * inset, height - 2 * inset,
     { stroke, line: 2 * inset });
   drawPhases(frame, batch, box);
+  if (batch.responses) drawResponses(frame, batch, box);
   drawBatchLabel(frame, batch, box);
   if (batch.differs && width > 16 && height > 14) {
     surface.text("≠", left + width - 4, bottom - height + 9, { size: 15, align: "right", bold: true });
   }
+}
+
+// Hatch the time in which the instance was free and the batch waited for the rate limiter.
+/** @param {Frame} frame @param {Batch} batch @param {number} top @param {number} right */
+function drawLimited({ surface, scale, layout, targets }, batch, top, right) {
+  const x = Math.round(scale.clamp(batch.limited));
+  const box = { x, y: top, width: right - x, height: layout.lane };
+  if (box.width < 2) return;
+  surface.rect(box.x, box.y, box.width, box.height, { stroke: surface.theme.faint, hatch: true });
+  targets.push({ kind: "limited", batch, ...box });
 }
 
 // A batch's box in slices, one for each request, as high as its rows, with lines from where those waited.
@@ -80,11 +93,11 @@ function drawSlices(frame, batch, { left, width, bottom, height }) {
     if (member) {
       targets.push({ kind: "request", request: member, batch, x: left, y: y - part, width, height: part });
       if (generates) targets.push(...idleTargets(frame, batch, index, { left, width, y, part }));
-      const waitY = layout.queueTop + 6 + member.queue_row * frame.queueStep;
+      const waitY = layout.queueTop + 6 + frame.queueRow(member.queue_row) * frame.queueStep;
       // Half a pixel to the right: a vertical link is inside the box, which is as wide as its execution took.
       /** @type {Point[]} */
       const link = [[Math.round(scale.clamp(batch.sent)) + 0.5, waitY], [left + 0.5, y - part / 2]];
-      if (frame.linksWaits) surface.path(link, { stroke: waitColour(frame, member), alpha: 0.5 });
+      if (frame.linksWaits) surface.path(link, { stroke: requestColour(frame, member, batch), alpha: 0.5 });
       if (isFocus(focus, member)) frame.focusLines.push(...focusOf(frame, link, left, y, width, part));
     }
     y -= part;
@@ -108,7 +121,8 @@ function slicesOf(frame, batch, height, width) {
   /** @type {Slice[]} */
   const slices = batch.members.map((member) =>
     member
-      ? [member, (height * member.rows) / rows, requestColour(frame, member), requestLabel(frame.timeline, member)]
+      ? [member, (height * member.rows) / rows, requestColour(frame, member, batch),
+        requestLabel(frame.timeline, member)]
       : [null, height / rows, null, ""]);
   if (((height / rows >= 3 || batch.generated) && width >= 5) || slices.length <= 1) return slices;
   const heights = new Map();
@@ -127,15 +141,37 @@ function drawPhases({ surface, scale }, batch, { width, bottom }) {
   });
 }
 
+// Of each request a line from the end of the execution to its last response, and a tick for each response.
 /** @param {Frame} frame @param {Batch} batch @param {Box} box */
-function drawBatchLabel({ surface, scale }, batch, { left, width, bottom, height }) {
+function drawResponses({ surface, scale, targets }, batch, { left, width, bottom, height }) {
+  const stroke = surface.theme.output;
+  const step = height / batch.members.length;
+  batch.members.forEach((member, place) => {
+    const times = batch.responses.filter(([of]) => of === place).map(([, time]) => scale.clamp(time));
+    if (!times.length) return;
+    const y = bottom - (place + 0.5) * step;
+    const reach = Math.min(4, Math.max(1.5, step / 2 - 1));
+    const last = Math.max(...times);
+    surface.line(left + width, y, last, y, { stroke });
+    surface.lines(times.map((x) => [x, y - reach, x, y + reach]), { stroke, line: 2 });
+    targets.push({ kind: "request", request: member, batch, x: left + width, y: y - 4, width: last - left - width + 2,
+      height: 8 });
+  });
+}
+
+// What a batch is, as much as fits above its box, after the mark of the rule that sent it.
+/** @param {Frame} frame @param {Batch} batch @param {Box} box */
+function drawBatchLabel({ surface, scale, timeline, layout }, batch, { left, width, bottom, height }) {
+  if (layout.isThin) return;
+  const [mark] = markOf(timeline.meta, batch.rule);
   const rows = pluralize(batch.rows, "row");
   const requests = pluralize(batch.requests, "request");
   const waited = `waited ${formatMs(batch.sent - batch.oldest)}`;
   const ran = batch.end === null ? "runs" : `ran ${formatMs(batch.end - batch.start)} ms`;
   const labels = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, rows, `${batch.rows}`];
   const begin = Math.max(left, scale.left) + 1;
-  const label = labels.find((candidate) => surface.measure(candidate, 10) <= left + width - begin - 2);
+  const candidates = [...labels.map((label) => `${mark} ${label}`), mark];
+  const label = candidates.find((candidate) => surface.measure(candidate, 10) <= left + width - begin - 2);
   if (label) surface.text(label, begin, bottom - height - 7, { size: 10, halo: true });
 }
 

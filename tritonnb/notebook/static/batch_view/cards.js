@@ -4,6 +4,7 @@ import { describeInterval } from "./columns.js";
 import { flagNames } from "./events.js";
 import { element } from "./panels.js";
 import { describeIdle, idleTime } from "./static_batch.js";
+import { answeredAt } from "./timeline.js";
 import { formatDuration, formatMs, formatTime, pluralize } from "./words.js";
 
 // What is known of a moment: exactly, or of the interval around it.
@@ -36,6 +37,8 @@ function describeTarget(timeline, frame, target, time) {
     refusal: ({ refusal }) => [`request ${refusal.label} was refused`, refusal.message,
       `waited ${formatMs(refusal.refused - refusal.queued)} ms`],
     occupancy: ({ held }) => describeOccupancy(timeline, held),
+    limited: ({ batch }) => [
+      `the rate limiter held batch ${batch.n} back for ${formatMs(batch.sent - batch.limited)} ms`, batch.why],
     idle: describeIdle,
   };
   return describe[target.kind](/** @type {any} */ (target)); // that is a target of this kind
@@ -61,8 +64,12 @@ function describeRequest(timeline, { request, batch }) {
   const title = `request ${label}${of}: ${pluralize(rows, "row")}${priority ? `, priority ${priority}` : ""}`;
   if (!batch) return [title, `arrived ${formatTime(queued, timeline)}; still waiting`];
   const times = batch.end === null ? "still running" : `ran ${formatMs(batch.end - batch.start)} ms`;
+  const place = batch.members.findIndex((member) => member?.label === label && member.queued === queued);
+  const later = (batch.responses ?? []).filter(([of]) => of === place).length;
+  const stream = later ? `; ${pluralize(later, "response")} followed, the last after ` +
+    `${formatDuration(answeredAt(batch, place) - batch.end)}` : "";
   return [
-    title, `arrived ${formatTime(queued, timeline)}; waited ${formatMs(batch.sent - queued)} ms; ${times}`,
+    title, `arrived ${formatTime(queued, timeline)}; waited ${formatMs(batch.sent - queued)} ms; ${times}${stream}`,
     `in batch ${batch.n} of ${pluralize(batch.rows, "row")} on ${batch.instance}: ${batch.why}`,
   ];
 }

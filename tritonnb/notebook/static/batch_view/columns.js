@@ -1,12 +1,11 @@
 // Columns: what is drawn where single batches are too narrow to be seen, or are not known one by one.
 // A column shows the counters of its interval: busy share, mean and largest batch of an instance, and the queue.
 
-import { BAND, LABELS, TOP } from "./layout.js";
+import { BAND, laneTop } from "./layout.js";
 import { formatLength, formatMs, formatTime, percent, pluralize } from "./words.js";
 
 const COLUMN = 3; // px, at least
 const BUSY_HEIGHT = 0.36; // of a lane; the rest are the batch sizes
-const SMALL_LANE = 30; // px; lower lanes show only the busy share
 
 // The length of the intervals that are drawn, and from when on they are known.
 /** @param {Timeline} timeline @param {{ from: number, span: number, width: number }} scale @returns {Columns} */
@@ -46,9 +45,9 @@ function drawColumnLanes(frame) {
   const { surface, timeline, scale, layout, rows, targets } = frame;
   const intervals = visibleIntervals(frame);
   timeline.instances.forEach((instance, index) => {
-    const top = TOP + index * (layout.lane + LABELS) + LABELS;
+    const top = laneTop(layout, index);
     const bottom = top + layout.lane;
-    const busyTop = layout.lane < SMALL_LANE ? top : bottom - layout.lane * BUSY_HEIGHT;
+    const busyTop = layout.isThin ? top : bottom - layout.lane * BUSY_HEIGHT;
     surface.rect(scale.left, top, scale.width, layout.lane, { fill: surface.theme.panel });
     const series = timeline.counters.lanes.get(instance);
     if (busyTop > top) drawSizes(frame, intervals, series, top, busyTop - 6, rows);

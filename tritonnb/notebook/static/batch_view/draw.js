@@ -2,7 +2,7 @@
 
 import { drawBatches } from "./batches.js";
 import { columnLevel, drawColumnDepth, drawColumnLanes, drawColumnWaits } from "./columns.js";
-import { AXIS, BAND, LABELS, Scale, TOP, gutterWidth, lanesOf, layoutOf, maximum, niceRows } from "./layout.js";
+import { AXIS, BAND, Scale, TOP, gutterWidth, laneTop, lanesOf, layoutOf, maximum, niceRows } from "./layout.js";
 import { drawQueue } from "./queue.js";
 import { drawBacklog, drawSlots } from "./slots.js";
 import { formatDuration, formatLength, pluralize, usesSeconds } from "./words.js";
@@ -61,7 +61,7 @@ function drawTimeline(surface, timeline, shown) {
   /** @type {Frame} */
   const frame = {
     ...shown, surface, timeline, scale, layout, batches, leastWidth, columns, targets: [], focusLines: [],
-    maxDepth: 1, maxWait: 0, queueStep: 0, linksWaits: false,
+    maxDepth: 1, maxWait: 0, queueStep: 0, queueRow: (row) => row, linksWaits: false,
   };
   frame.rows ??= rowScale(timeline, maximum(timeline.batches.values(), (batch) => batch.rows, 1));
   frame.maxDepth = maxDepth(frame);
@@ -141,7 +141,7 @@ function drawLabels(frame) {
     label("backlog", layout.queueTop + 8);
   } else {
     timeline.instances.forEach((instance, index) => {
-      drawLaneLabels(frame, label, instance, TOP + index * (layout.lane + LABELS) + LABELS);
+      drawLaneLabels(frame, label, instance, laneTop(layout, index));
     });
     if (!columns) label("waiting", layout.queueTop + 8);
   }
@@ -164,7 +164,7 @@ function drawLabels(frame) {
  * @param {number} top
  */
 function drawLaneLabels({ timeline, layout, rows, columns }, label, instance, top) {
-  if (layout.lane < 30) {
+  if (layout.isThin) {
     label(instance, top + layout.lane / 2);
     return;
   }

@@ -57,6 +57,7 @@ class Decoder {
       done: this.batches(packed.done),
       refused: packed.refused.map((values) => this.record(this.encoding.refusal, values)),
       depths: packed.depths.map(([ticks, depth]) => [this.time(ticks), depth]),
+      responses: packed.responses.map(([n, place, ticks]) => [n, place, this.time(ticks)]),
       occupancy: packed.occupancy.map((values) => this.record(this.encoding.occupancy, values)),
       running: packed.running.map(([instance, ticks, rows]) => ({ instance, sent: this.time(ticks), rows })),
       since: this.time(packed.since ?? null),

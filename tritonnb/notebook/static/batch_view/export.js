@@ -1,5 +1,7 @@
 // Files to save: the picture as SVG or PNG, the batches as a trace for Perfetto in Chrome's JSON format.
 
+import { answeredAt } from "./timeline.js";
+
 /** @param {Timeline} timeline */
 function perfettoTrace(timeline) {
   const process = { pid: 1 };
@@ -14,12 +16,13 @@ function perfettoTrace(timeline) {
       ts: batch.start * 1000, dur: (batch.end - batch.start) * 1000,
       args: { rows: batch.rows, requests: batch.requests, why: batch.why, queue_depth: batch.depth },
     });
-    for (const member of batch.members.filter(Boolean)) {
+    for (const [place, member] of batch.members.entries()) {
+      if (!member) continue;
       const id = `${batch.n} ${member.label}`;
       const request = { ...process, cat: "request", name: `request ${member.label}`, id, tid: 0 };
       const args = { rows: member.rows, priority: member.priority };
       events.push({ ...request, ph: "b", ts: member.queued * 1000, args });
-      events.push({ ...request, ph: "e", ts: batch.end * 1000 });
+      events.push({ ...request, ph: "e", ts: answeredAt(batch, place) * 1000 });
     }
   }
   for (const [time, requests] of timeline.depths) {

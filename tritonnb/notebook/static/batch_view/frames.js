@@ -31,6 +31,7 @@ class Frames {
     this.timer = null;
     if (view.closed) return;
     view.draw();
+    if (view.replay) this.request();
     if (!view.window.follow) return;
     const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (!reducedMotion && view.pace.sinceDelivery < ANIMATION_TIME) this.request();

@@ -11,6 +11,13 @@ class Ghost {
       ({ instance, begin: begin / ticks, end: end / ticks, rows }));
     this.end = maximum(this.boxes, (box) => box.end, 0) || Infinity;
   }
+
+  // The rows of its largest batch in a time.
+  /** @param {number} from @param {number} to */
+  largestBetween(from, to) {
+    const shown = this.boxes.filter(({ begin, end }) => end >= from && begin <= to);
+    return maximum(shown, ({ rows }) => rows, 1);
+  }
 }
 
 /** @param {Frame} frame @param {string} instance @param {number} top */

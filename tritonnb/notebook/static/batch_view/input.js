@@ -2,7 +2,7 @@
 
 const KEYS = {
   " ": "pause", ArrowLeft: "back", ArrowRight: "forward", "-": "out", "+": "in", "=": "in", 0: "all", Escape: "none",
-  w: "in", s: "out", a: "left", d: "right", p: "pin", c: "columns", r: "range",
+  w: "in", s: "out", a: "left", d: "right", p: "pin", c: "columns", r: "range", m: "slow",
 };
 const WHEEL_STEP = 1.25;
 

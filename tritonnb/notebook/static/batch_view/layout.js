@@ -4,7 +4,10 @@ const TOP = 8;
 const RIGHT = 12;
 const AXIS = 22;
 const LANE = 66;
-const LABELS = 15;
+const LABELS = 15; // above a lane
+const THIN = 30; // px: lower lanes have no texts but their names
+const THIN_COLUMNS = 50;
+const THIN_LABELS = 3;
 const QUEUE = 110;
 const BACKLOG = 84; // whatever waits in it
 const BAND = 44;
@@ -53,19 +56,24 @@ function layoutOf(timeline, columns = false) {
   if (timeline.sequences) {
     lane = Math.max(Math.min(15, MAX_SLOTS_HEIGHT / count), Math.min(26, 340 / count));
   } else {
-    labels = LABELS;
     lane = Math.max(14, Math.min(LANE, 280 / count));
+    if (lane >= THIN) labels = LABELS;
+    else [lane, labels] = [lane + LABELS - THIN_LABELS, THIN_LABELS]; // no text fits above a box
     queue = columns ? -GAP : QUEUE; // columns have no lines of single requests
     if (columns) lane += (QUEUE + GAP) / count;
   }
   const queueTop = TOP + count * (lane + labels) + GAP;
   const depthTop = queueTop + queue + GAP;
   const height = depthTop + BAND + budget + GAP + AXIS;
-  return { lane, labels, queue, queueTop, depthTop, budgetTop: depthTop + BAND + GAP, height };
+  const isThin = lane < (columns ? THIN_COLUMNS : THIN);
+  return { lane, isThin, labels, queue, queueTop, depthTop, budgetTop: depthTop + BAND + GAP, height };
 }
 
 /** @type {(timeline: Timeline) => number} */
 const heightOf = (timeline) => layoutOf(timeline).height;
+
+/** @type {(layout: { lane: number, labels: number }, index: number) => number} */
+const laneTop = ({ lane, labels }, index) => TOP + index * (lane + labels) + labels;
 
 // The slots as [instance, slot]. If there are many, only those up to the highest that was used.
 /** @param {Timeline} timeline @returns {[instance: string, slot: number][]} */
@@ -99,21 +107,20 @@ function priorityColour({ priorities }, level, levels) {
 /** @type {(timeline: Timeline, member: Member) => string} */
 const requestLabel = ({ meta }, { label, priority }) => (meta.priorities ? `P${priority} · ${label}` : label);
 
-// By priority if the model has priorities; a few requests have a colour each.
-/** @param {Frame} frame @param {Member} member */
-function requestColour({ surface, timeline }, { label, priority }) {
-  const { theme } = surface;
-  if (timeline.meta.priorities) return priorityColour(theme, priority, timeline.meta.priorities);
-  if (timeline.counts.requests > COLOURED_REQUESTS) return theme.compute;
-  return seriesColour(theme, timeline.colourNumber(`request ${label}`));
-}
+// What the colours of requests distinguish: priorities if the model has some, else single requests if there are only a
+// few, else batches: then one sees who shares a batch.
+/** @type {(timeline: Timeline) => "priority" | "request" | "batch"} */
+const colouredBy = ({ meta, counts }) =>
+  meta.priorities ? "priority" : counts.requests <= COLOURED_REQUESTS ? "request" : "batch";
 
-// A line of the queue has the colour of its request, or that of waiting.
-/** @param {Frame} frame @param {Member} request */
-function waitColour(frame, request) {
-  const { meta, counts } = frame.timeline;
-  const isOwn = meta.priorities || counts.requests <= COLOURED_REQUESTS;
-  return isOwn ? requestColour(frame, request) : frame.surface.theme.queue;
+// The colour of a request, in its batch and where it waits.
+/** @param {Frame} frame @param {Member} member @param {Batch | null} batch */
+function requestColour({ surface, timeline }, { label, priority }, batch) {
+  const { theme } = surface;
+  const kind = colouredBy(timeline);
+  if (kind === "priority") return priorityColour(theme, priority, timeline.meta.priorities);
+  if (kind === "request") return seriesColour(theme, timeline.colourNumber(`request ${label}`));
+  return batch ? seriesColour(theme, batch.n) : theme.queue;
 }
 
 // Whether a request is the one pointed at. Those that wait are decoded again with each delivery.
@@ -138,6 +145,6 @@ function niceRows(rows) {
   return [power, 1.5 * power, 2 * power].find((step) => step >= rows && Number.isInteger(step));
 }
 
-export { AXIS, BACKLOG, BAND, GAP, LABELS, RIGHT, TOP };
-export { Scale, gutterWidth, heightOf, lanesOf, layoutOf, maximum, niceRows };
-export { isFocus, priorityColour, requestColour, requestLabel, sequenceColour, waitColour };
+export { AXIS, BACKLOG, BAND, GAP, RIGHT, TOP };
+export { Scale, gutterWidth, heightOf, laneTop, lanesOf, layoutOf, maximum, niceRows };
+export { colouredBy, isFocus, priorityColour, requestColour, requestLabel, sequenceColour };

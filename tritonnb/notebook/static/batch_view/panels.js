@@ -2,9 +2,9 @@
 
 import { busyShare } from "./columns.js";
 import { ITERATIVE_LEGEND } from "./iterative.js";
-import { lanesOf, priorityColour, sequenceColour } from "./layout.js";
+import { colouredBy, lanesOf, priorityColour, sequenceColour } from "./layout.js";
 import { CELL_LEGEND, HATCH_LEGEND, idleTime } from "./static_batch.js";
-import { formatDuration, formatLength, percent, pluralize } from "./words.js";
+import { formatDuration, formatLength, markOf, percent, pluralize } from "./words.js";
 
 /**
  * @template {keyof HTMLElementTagNameMap} Tag
@@ -23,9 +23,12 @@ const note = (text) => element("span", "tnb-note", text);
 // The counts, what the picture shows of them, and what it does not.
 /**
  * @param {Timeline} timeline
- * @param {{ live: boolean, following: boolean, notice: string, frame: Frame, received: Timeline }} shown
+ * @param {{
+ *   live: boolean, following: boolean, notice: string, frame: Frame, received: Timeline,
+ *   held: Held & { at: number } | null,
+ * }} shown
  */
-function headline(timeline, { live, following, notice, frame, received }) {
+function headline(timeline, { live, following, notice, frame, received, held }) {
   const { requests, batches, rows, nulls, refused, failed, cached } = timeline.counts;
   const mean = batches ? ((rows - nulls) / batches).toFixed(2) : "–";
   const facts = [
@@ -43,6 +46,7 @@ function headline(timeline, { live, following, notice, frame, received }) {
     element("span", `tnb-fact ${style}`, element("b", "", String(value)), ` ${label}`));
   const recent = following ? received.recent : timeline.recent;
   if (live && recent) nodes.push(recentNumbers(recent, timeline.meta));
+  if (held) nodes.push(heldNote(held));
   const later = received.counts.requests - requests;
   if (live && !following) {
     const since = later ? `; ${pluralize(later, "request")} since` : "";
@@ -53,6 +57,18 @@ function headline(timeline, { live, following, notice, frame, received }) {
   else if (!live && timeline.meta.model !== "simulated") nodes.push(note("simulated"));
   if (timeline.meta.note) nodes.push(element("span", "", timeline.meta.note));
   return [element("b", "tnb-model", timeline.meta.model ?? ""), ...nodes];
+}
+
+// That the picture is held, what it is of, and a ring that is full when the next batches come.
+/** @param {Held & { at: number }} held */
+function heldNote({ batches, silence, at }) {
+  const ring = element("span", "tnb-ring");
+  ring.dataset.heldAt = String(Math.round(at)); // a new element with each picture begins again
+  const before = silence ? `, after ${formatDuration(silence)} without any` : "";
+  const text = batches === 1 ? `the newest batch${before}` : `the ${batches} newest batches${before}`;
+  const node = element("span", "tnb-held-note tnb-note", ring, text);
+  node.title = "The picture stands still to be read, and shows the next batches every second.";
+  return node;
 }
 
 // The numbers of the last seconds, as a dashboard shows them.
@@ -74,10 +90,25 @@ function legendKey(colour, label) {
   return element("span", "", mark, label);
 }
 
-/** @param {Timeline} timeline @param {Theme} theme @param {Columns | null} columns */
-function legend(timeline, theme, columns) {
+// Why the batches in sight were sent: the share of each reason, with its mark in the picture.
+/** @param {Meta} meta @param {Batch[]} batches */
+function reasonShares(meta, batches) {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const { rule } of batches) {
+    const reason = markOf(meta, rule).join(" ");
+    counts.set(reason, (counts.get(reason) ?? 0) + 1);
+  }
+  const shares = [...counts].sort(([, one], [, other]) => other - one)
+    .map(([reason, count]) => `${reason} ${percent(count / batches.length)}`);
+  return element("b", "tnb-reasons", `why sent: ${shares.join(" · ")}`);
+}
+
+/** @param {Timeline} timeline @param {Theme} theme @param {Frame} frame */
+function legend(timeline, theme, { columns, batches }) {
   const { meta, counts } = timeline;
   const nodes = columns ? columnLegend(timeline, theme, columns) : batchLegend(timeline, theme);
+  if (!columns && batches.length) nodes.unshift(reasonShares(meta, batches));
   if (counts.failed) nodes.push(legendKey(theme.refusal, "outline: requests failed"));
   if (counts.refused) nodes.push(legendKey(theme.refusal, columns ? "mark: requests refused" : "×: request refused"));
   const { length } = timeline.pending;
@@ -103,13 +134,22 @@ function batchLegend(timeline, theme) {
     return [element("span", "", text)];
   }
   const preferred = meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : "";
+  const colour = colouredBy(timeline) === "batch" ? ", its requests in its colour" : "";
+  const box = `box: a batch, as high as its rows${preferred}, max_batch_size ${meta.max_batch_size || 1}${colour}`;
   const nodes = [
-    element("span", "", `box: a batch, as high as its rows${preferred}, max_batch_size ${meta.max_batch_size || 1}; ` +
-      "the line below it:"),
+    element("span", "", `${box}; the line below it:`),
     legendKey(theme.input, "input"), legendKey(theme.compute, "compute"), legendKey(theme.output, "output"),
     legendKey(theme.queue, meta.delay ? "waiting, and delay used" : "waiting"),
   ];
   if (meta.delay) nodes.push(legendKey(theme.limit, "limit of the delay"));
+  if ([...timeline.batches.values()].some((batch) => batch.limited !== null)) {
+    const key = legendKey(theme.faint, "hatched: an instance is free and waits for the rate limiter");
+    key.firstElementChild.classList.add("tnb-hatched");
+    nodes.push(key);
+  }
+  if ([...timeline.batches.values()].some((batch) => batch.responses)) {
+    nodes.push(legendKey(theme.output, "tick: a response after the execution"));
+  }
   nodes.push(...generationLegend([...timeline.batches.values()], theme));
   if ([...timeline.batches.values()].some((batch) => batch.differs)) {
     nodes.push(element("span", "", "≠: not a batch of the other run"));

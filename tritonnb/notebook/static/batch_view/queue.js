@@ -1,6 +1,9 @@
 // Draws the waiting requests: a line for each, from its arrival until it is sent or refused.
 
-import { isFocus, maximum, requestLabel, waitColour } from "./layout.js";
+import { isFocus, maximum, requestColour, requestLabel } from "./layout.js";
+
+const DEPTH_ALPHA = 0.14;
+const MOST_ROWS = 40; // of which each has its place, whether a request in it is drawn or not
 
 /** @param {Frame} frame @param {number} top */
 function drawQueue(frame, top) {
@@ -13,13 +16,41 @@ function drawQueue(frame, top) {
   const refusals = [...timeline.refused.values()].filter(
     ({ queued, refused }) => refused >= scale.from && queued <= scale.to,
   );
-  const lastOfWaits = maximum(waits, ([member]) => member.queue_row, 5);
+  if (frame.maxDepth > MOST_ROWS) drawDepthBehind(frame, top);
+  const used = [...waits.map(([member]) => member.queue_row), ...refusals.map((refusal) => refusal.queue_row)];
+  frame.queueRow = placesOf(used.filter((row) => row >= 0));
+  const lastOfWaits = maximum(waits, ([member]) => frame.queueRow(member.queue_row), 5);
   // Requests that never waited have a row for themselves, below the others.
-  const rowOf = (refusal) => (refusal.queue_row < 0 ? lastOfWaits + 1 : refusal.queue_row);
+  const rowOf = (refusal) => (refusal.queue_row < 0 ? lastOfWaits + 1 : frame.queueRow(refusal.queue_row));
   const lastRow = maximum(refusals, rowOf, lastOfWaits);
   frame.queueStep = Math.min(13, (layout.queue - 12) / (lastRow + 1));
   drawWaits(frame, waits, top);
   drawRefusals(frame, refusals.map((refusal) => ({ ...refusal, queue_row: rowOf(refusal) })), top);
+}
+
+// The depth of the queue fills the band: where thousands wait, only some are drawn as lines.
+/** @param {Frame} frame @param {number} top */
+function drawDepthBehind({ surface, timeline, scale, layout, end, maxDepth }, top) {
+  const bottom = top + layout.queue;
+  const height = (depth) => bottom - (depth / maxDepth) * layout.queue;
+  /** @type {Point[]} */
+  const points = [[scale.left, height(timeline.depthAt(scale.from))]];
+  for (const [time, depth] of timeline.depthsBetween(scale.from, scale.to)) {
+    points.push([scale.x(time), points[points.length - 1][1]], [scale.x(time), height(depth)]);
+  }
+  const right = Math.min(scale.right, scale.x(end));
+  points.push([right, points[points.length - 1][1]], [right, bottom], [scale.left, bottom]);
+  if (right > scale.left) surface.path(points, { fill: surface.theme.queue, alpha: DEPTH_ALPHA });
+}
+
+// The place of each row of the queue. The kernel gives each waiting request a row: among thousands, the rows without a
+// drawn request are left out.
+/** @param {number[]} used @returns {(row: number) => number} */
+function placesOf(used) {
+  const rows = [...new Set(used)].sort((one, other) => one - other);
+  if (!rows.length || rows[rows.length - 1] < MOST_ROWS) return (row) => row;
+  const places = new Map(rows.map((row, place) => [row, place]));
+  return (row) => places.get(row) ?? row;
 }
 
 /** @param {Frame} frame @param {[Member, number, Batch | null][]} waits @param {number} top */
@@ -28,9 +59,9 @@ function drawWaits(frame, waits, top) {
   const byColour = new Map(); // colour -> [lines, begins]
   const rows = new Map(); // queue row -> [begin, end, label]
   for (const [member, until, batch] of waits) {
-    const row = member.queue_row;
+    const row = frame.queueRow(member.queue_row);
     const y = top + 6 + row * step;
-    const colour = waitColour(frame, member);
+    const colour = requestColour(frame, member, batch);
     const begin = scale.clamp(member.queued);
     const end = scale.clamp(until);
     if (!byColour.has(colour)) byColour.set(colour, [[], []]);

@@ -2,6 +2,7 @@
 
 import { describeInterval } from "./columns.js";
 import { maximum } from "./layout.js";
+import { answeredAt } from "./timeline.js";
 import { formatDuration, formatLength, formatTime, percent, pluralize } from "./words.js";
 
 // A quantile of sorted values, interpolated as the kernel does.
@@ -14,7 +15,8 @@ function quantileOf(sorted, share) {
 
 /** @param {Batch[]} batches */
 function describeLatencies(batches) {
-  const latencies = batches.flatMap(({ members, end }) => members.filter(Boolean).map(({ queued }) => end - queued));
+  const latencies = batches.flatMap((batch) => batch.members.flatMap((member, place) =>
+    (member ? answeredAt(batch, place) - member.queued : [])));
   latencies.sort((one, other) => one - other);
   if (!latencies.length) return "no request answered";
   const [p50, p99] = [0.5, 0.99].map((share) => formatDuration(quantileOf(latencies, share)));

@@ -4,6 +4,7 @@ import { drawColumnSlots } from "./columns.js";
 import { BACKLOG, TOP, isFocus, lanesOf, sequenceColour } from "./layout.js";
 import { cellAlpha, cellLabel, drawRelease, stepOf } from "./iterative.js";
 
+const LEAST_DOTTED = 8; // px: on narrower boxes, dots would be all that is seen
 const NARROW_BAND = 8; // px: among columns, bands that are so narrow would be a bar code
 
 /** @param {Frame} frame */
@@ -18,15 +19,36 @@ function drawSlots(frame) {
     surface.rect(scale.left, top, scale.width, layout.lane, { fill });
     surface.line(scale.left, top, scale.right, top, { stroke: line });
   });
-  drawOccupancy(frame, tops);
+  const names = drawOccupancy(frame, tops);
   if (columns) drawColumnSlots(frame, tops);
   for (const batch of batches) {
     if (batch.slots) drawSlotBatch(frame, batch, tops);
   }
+  drawNames(frame, names);
 }
 
-/** @param {Frame} frame @param {Map<string, number>} tops */
+// The names of sequences, each in the first place of its band that no box covers; without such a place there is none.
+/** @param {Frame} frame @param {Name[]} names */
+function drawNames({ surface, layout, targets }, names) {
+  for (const { text, left, right, y } of names) {
+    const width = surface.measure(text, 10) + 8;
+    const boxes = targets.filter((target) => target.kind !== "occupancy" && target.kind !== "batch" &&
+      target.y < y && target.y + target.height > y && target.x < right && target.x + target.width > left);
+    boxes.sort((one, other) => one.x - other.x);
+    let x = left;
+    for (const box of boxes) {
+      if (box.x - x >= width) break;
+      x = Math.max(x, box.x + box.width);
+    }
+    if (right - x >= width && layout.lane >= 11) surface.text(text, x + 5, y, { size: 10, bold: true });
+  }
+}
+
+// Draws the bands of the sequences; returns the names of those without a box that is large enough for one.
+/** @param {Frame} frame @param {Map<string, number>} tops @returns {Name[]} */
 function drawOccupancy(frame, tops) {
+  /** @type {Name[]} */
+  const names = [];
   const { surface, timeline, scale, layout, end } = frame;
   const labelled = labelledOccupancy(frame);
   for (const held of timeline.occupancyBetween(scale.from, scale.to)) {
@@ -42,14 +64,15 @@ function drawOccupancy(frame, tops) {
     frame.targets.push({ kind: "occupancy", held, x: left, y, width: right - left, height: layout.lane });
     drawRelease(frame, held, y);
     if (released === null) drawIdleTime(frame, y, held.last, right);
-    if (!labelled.has(`${instance} ${slot} ${sequence}`) && right - left > 30) {
-      surface.text(String(sequence), Math.max(left, scale.left) + 6, middle, { size: 10, bold: true });
+    if (!labelled.has(`${instance} ${slot} ${sequence}`)) {
+      names.push({ text: String(sequence), left: Math.max(left, scale.left), right, y: middle });
     }
     if (held.ended_by === "idle") {
       const fill = surface.theme.refusal;
       surface.text("idle ✕", right - 3, middle, { size: 10, align: "right", fill, halo: true });
     }
   }
+  return names;
 }
 
 // The occupancies in which some request's box is large enough for the sequence's name.
@@ -84,7 +107,7 @@ function drawSlotBatch(frame, batch, tops) {
     surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke, line });
   } else if (ys.length > 1 && !timeline.meta.iterative) { // a step is that of all slots
     surface.line(left, top + layout.lane / 2, left, bottom - layout.lane / 2, { stroke: ink, line: 1.5 });
-    ys.forEach((y) => surface.dot(left, y + layout.lane / 2, 3, ink));
+    if (right - left >= LEAST_DOTTED) ys.forEach((y) => surface.dot(left, y + layout.lane / 2, 3, ink));
   }
 }
 

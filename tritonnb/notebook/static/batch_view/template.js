@@ -13,6 +13,7 @@ const TEMPLATE = `
     <button data-do="all" title="show the whole time (0)">all</button>
     <button data-do="columns" title="sum up all batches in columns while the picture moves (C)"
       aria-pressed="false">columns</button>
+    <button data-do="slow" title="replay what is shown in 10 seconds (M)" aria-pressed="false">slow motion</button>
     <button data-do="pin" title="keep the scales as they are (P)" aria-pressed="false">pin</button>
     <span class="tnb-space"></span>
     <button data-do="svg" title="save the picture as SVG">SVG</button>

@@ -4,7 +4,7 @@ import { describeMoment } from "./cards.js";
 import { describeRange } from "./range.js";
 import { headline, legend, slotGrid } from "./panels.js";
 import { HINT } from "./template.js";
-import { formatTime } from "./words.js";
+import { formatTime, pluralize } from "./words.js";
 
 const DESCRIPTION_INTERVAL = 10_000; // ms
 const contents = new WeakMap(); // what is in each element: the page is laid out again only if it changes
@@ -26,8 +26,9 @@ function showText(view) {
   showEmpty(view, live);
   const following = live && window.follow;
   describePicture(view, following);
-  fill(part("head"), headline(timeline, { live, following, notice: view.model.get("notice"), frame, received }));
-  fill(part("legend"), legend(timeline, theme, frame.columns));
+  const held = following && window.holds ? { ...window.held, at: window.heldAt } : null;
+  fill(part("head"), headline(timeline, { live, following, notice: view.model.get("notice"), frame, received, held }));
+  fill(part("legend"), legend(timeline, theme, frame));
   const isAtEnd = window.follow || window.to >= timeline.now - pace.lag;
   const isNewest = live && cursor === null && isAtEnd;
   fill(part("slots"), timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []);
@@ -55,6 +56,10 @@ function showControls(view, live) {
   const sums = root.querySelector('[data-do="columns"]');
   sums.setAttribute("aria-pressed", String(columns));
   sums.hidden = !live;
+  /** @type {HTMLElement} */
+  const slow = root.querySelector('[data-do="slow"]');
+  slow.setAttribute("aria-pressed", String(view.replay !== null));
+  slow.hidden = view.frame.columns !== null;
   const text = describeSelection(view);
   if (part("event").textContent !== text) Object.assign(part("event"), { textContent: text, title: text });
 }
@@ -72,8 +77,18 @@ function showEmpty({ received, model, part }, live) {
   button.hidden = !live;
 }
 
+// While it is replayed: the last batch that was sent, and why.
+/** @param {Timeline} timeline */
+function describeReplay(timeline) {
+  const newer = (one, other) => (one === null || other.sent > one.sent ? other : one);
+  const sent = [...timeline.batches.values()].reduce(newer, /** @type {Batch | null} */ (null));
+  const text = sent ? `batch of ${pluralize(sent.rows, "row")} sent to ${sent.instance}: ${sent.why}` : "";
+  return `${formatTime(timeline.now, timeline)}: ${text}`;
+}
+
 /** @param {View} view */
-function describeSelection({ timeline, cursor, range, eventIndex, frame }) {
+function describeSelection({ timeline, cursor, range, eventIndex, frame, replay }) {
+  if (replay) return describeReplay(timeline);
   if (range) return describeRange(timeline, ...range);
   if (cursor === null) return "";
   const event = timeline.events[eventIndex];

@@ -11,6 +11,21 @@ const ROUNDING = 1e-6; // ms
 const SLOWEST = 5; // requests
 const KEPT = 6000; // batches, refused requests, slot occupancies and colour numbers of sequences
 
+// When a request of a batch was answered: at the end, or with the last response that followed it.
+/** @param {Batch} batch @param {number} place */
+function answeredAt({ end, responses = [] }, place) {
+  return responses.reduce((last, [of, time]) => (of === place ? Math.max(last, time) : last), end);
+}
+
+// What was known of a batch at a time after it was sent.
+/** @param {Batch} batch @param {number} time @returns {Batch} */
+function batchUpTo(batch, time) {
+  const start = batch.start !== null && batch.start <= time ? batch.start : null;
+  const responses = batch.responses?.filter(([, at]) => at <= time);
+  if (batch.end !== null && batch.end <= time) return { ...batch, responses };
+  return { ...batch, start, end: null, failed: 0, generated: null, responses: undefined, last: undefined };
+}
+
 class Timeline {
   constructor() {
     this.meta = /** @type {Meta} */ ({}); // until something is received
@@ -53,6 +68,25 @@ class Timeline {
     return copy;
   }
 
+  // A copy of what had happened until a time: requests of batches that were sent later still wait.
+  /** @param {number} time */
+  upTo(time) {
+    const copy = Object.assign(new Timeline(), this, { now: time, knownEvents: null, knownSlowest: null });
+    const batches = [...this.batches.values()];
+    const sent = batches.filter((batch) => batch.sent <= time).map((batch) => batchUpTo(batch, time));
+    const later = batches.filter((batch) => batch.sent > time).flatMap(({ members }) => members.filter(Boolean));
+    copy.batches = new Map(sent.map((batch) => [batch.n, batch]));
+    copy.pending = [...later, ...this.pending].filter(({ queued }) => queued <= time);
+    copy.running = sent.filter(({ end }) => end === null);
+    copy.refused = new Map([...this.refused].filter(([, { refused }]) => refused <= time));
+    copy.depths = this.depths.slice(0, this.depthIndex(time));
+    copy.depth = this.depthAt(time);
+    const held = [...this.occupancy].filter(([, { assigned }]) => assigned <= time)
+      .map(([key, value]) => [key, value.released > time ? { ...value, released: null, ended_by: "" } : value]);
+    copy.occupancy = new Map(/** @type {[string, Occupancy][]} */ (held));
+    return copy;
+  }
+
   // A history has everything that is kept, a delivery what is new; both may repeat batches that are known.
   /** @param {Packed} packed */
   merge(packed) {
@@ -71,6 +105,7 @@ class Timeline {
       const batch = this.batches.get(execution.n);
       if (batch) this.batches.set(batch.n, { ...batch, ...execution });
     }
+    for (const response of delivery.responses) this.addResponse(...response);
     if (delivery.now >= this.now) this.endLostBatches(delivery.running);
     for (const refusal of delivery.refused) this.refused.set(`${refusal.queued} ${refusal.label}`, refusal);
     const last = this.depths.length ? this.depths[this.depths.length - 1][0] : -Infinity;
@@ -78,6 +113,10 @@ class Timeline {
     for (const held of delivery.occupancy) {
       this.occupancy.set(`${held.instance} ${held.slot} ${held.assigned}`, held);
       this.useSlot(held.instance, held.slot);
+    }
+    // In the order of arrival, as in figures.
+    for (const { sequence } of [...delivery.occupancy].sort((one, other) => one.arrived - other.arrived)) {
+      this.colourNumber(sequence);
     }
     if (delivery.now >= this.now) {
       const { pending, running, depth, counts, now } = delivery;
@@ -92,6 +131,15 @@ class Timeline {
     }
     this.forget();
     this.instances = this.allInstances(delivery.instances);
+  }
+
+  // A decoupled model has sent a response after the execution: to the request at a place in its batch.
+  /** @param {number} n @param {number} place @param {number} time */
+  addResponse(n, place, time) {
+    const batch = this.batches.get(n);
+    const responses = batch?.responses ?? [];
+    if (!batch || responses.some(([of, at]) => of === place && at === time)) return;
+    this.batches.set(n, { ...batch, responses: [...responses, [place, time]], last: Math.max(batch.last ?? 0, time) });
   }
 
   // A batch that is not among the running ones has ended, in a delivery that was not received. It is known to have run
@@ -213,7 +261,8 @@ class Timeline {
 
   /** @param {number} from @param {number} to */
   batchesBetween(from, to) {
-    return [...this.batches.values()].filter((batch) => batch.oldest <= to && (batch.end ?? Infinity) >= from);
+    return [...this.batches.values()].filter(({ oldest, end, last }) =>
+      oldest <= to && (last ?? end ?? Infinity) >= from);
   }
 
   /** @param {number} from @param {number} to */
@@ -261,8 +310,8 @@ class Timeline {
   // generation, only steps are known.
   get slowest() {
     if (this.meta.iterative) return [];
-    const latencies = ({ n, end, members }) =>
-      members.filter(Boolean).map(({ queued, label }) => ({ latency: end - queued, batch: n, label }));
+    const latencies = (batch) => batch.members.flatMap((member, place) => (member
+      ? { latency: answeredAt(batch, place) - member.queued, batch: batch.n, label: member.label } : []));
     this.knownSlowest ??= [...this.batches.values()].filter((batch) => this.isExplained(batch)).flatMap(latencies)
       .sort((one, other) => other.latency - one.latency).slice(0, SLOWEST);
     return this.knownSlowest;
@@ -335,4 +384,4 @@ class Timeline {
   }
 }
 
-export { Timeline };
+export { Timeline, answeredAt };

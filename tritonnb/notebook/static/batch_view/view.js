@@ -2,7 +2,7 @@
 
 import { followKernel } from "../shared/kernel.js";
 import { BlamePanel } from "./blame.js";
-import { drawTimeline } from "./draw.js";
+import { drawTimeline, rowScale } from "./draw.js";
 import { nextEvent } from "./events.js";
 import { saveView } from "./export.js";
 import { Frames, SILENCE } from "./frames.js";
@@ -17,11 +17,11 @@ import { CanvasSurface, SvgSurface } from "./surface.js";
 import { TEMPLATE } from "./template.js";
 import { showText } from "./text.js";
 import { Timeline } from "./timeline.js";
-import { TimeWindow } from "./window.js";
+import { LONGEST_WAIT, TimeWindow } from "./window.js";
 
 const TEXT_INTERVAL = 200; // ms
 const OPENED = 70; // batches that a recorded view shows when it is opened
-const LONGEST_WAIT = 30; // executions: of a longer one, the end is shown
+const REPLAY_TIME = 10_000; // ms, in which what is shown is replayed
 
 class View {
   /** @param {WidgetModel<BatchViewState>} model @param {HTMLElement} root */
@@ -40,6 +40,7 @@ class View {
     /** @type {number | null} */ this.cursor = null;
     /** @type {number | null} */ this.selected = null;
     /** @type {Span | null} */ this.range = null;
+    /** @type {Replay | null} */ this.replay = null;
     /** @type {PointerPlace | null} */ this.pointer = null;
     /** @type {Member | null} */ this.focus = null;
     /** @type {Frame | null} */ this.frame = null;
@@ -127,7 +128,7 @@ class View {
   liveEnded() {
     this.timeline.keepFrom(this.model.get("history").kept ?? 0);
     if (this.window.follow) {
-      this.window.hold(this.received, this.drawnWidth, performance.now());
+      this.window.hold(this.received, this.drawnWidth, performance.now(), { isLast: true });
       this.timeline = this.received;
       this.window.place(this.timeline, this.timeline.now);
       this.window.follow = false;
@@ -147,7 +148,7 @@ class View {
     const now = performance.now();
     if (!this.window.follow) return;
     if (this.window.isDue(this.received, this.isSilent, now)) {
-      this.window.hold(this.received, this.drawnWidth, now, this.ghost?.end);
+      this.window.hold(this.received, this.drawnWidth, now, { until: this.ghost?.end, isLast: this.isSilent });
       this.timeline = this.window.holds ? this.received.snapshot() : this.received;
     } else if (!this.window.holds) this.timeline = this.received;
   }
@@ -191,6 +192,7 @@ class View {
       all: () => this.change(() => this.showAll()),
       try: () => this.model.send({ try: true }),
       columns: () => { this.window.columns = !this.window.columns; },
+      slow: () => this.toggleReplay(),
       pin: () => { this.window.pinned = !this.window.pinned; },
       range: () => this.selectRange(this.window.from, this.window.to),
       none: () => Object.assign(this, { cursor: null, selected: null, range: null }),
@@ -234,9 +236,32 @@ class View {
     this.draw();
   }
 
+  // Replay in slow motion what is shown; a second time, or whatever else is done, ends it.
+  toggleReplay() {
+    const isReplaying = this.replay !== null;
+    this.stopFollowing();
+    if (isReplaying) return;
+    const { from, to } = this.window;
+    this.replay = { from, to: Math.min(to, this.timeline.end), startedAt: performance.now(), whole: this.timeline };
+  }
+
+  stopReplay() {
+    if (!this.replay) return;
+    this.timeline = this.replay.whole;
+    this.replay = null;
+  }
+
+  advanceReplay() {
+    const { from, to, startedAt, whole } = this.replay;
+    const share = (performance.now() - startedAt) / REPLAY_TIME;
+    if (share >= 1) this.stopReplay();
+    else this.timeline = whole.upTo(from + share * (to - from));
+  }
+
   // From now on every part shows this moment, whatever is received.
   stopFollowing() {
     const { window } = this;
+    this.stopReplay();
     if (!window.follow) return;
     if (!window.holds) {
       window.place(this.timeline, this.end);
@@ -252,13 +277,13 @@ class View {
   /** @param {{ view: string, from: number }} held */
   showHeld({ view, from }) {
     if (view !== this.name || this.window.follow) return;
-    this.timeline.keepFrom(from);
+    (this.replay?.whole ?? this.timeline).keepFrom(from);
     this.draw();
   }
 
   resume() {
     const { window } = this;
-    Object.assign(this, { cursor: null, selected: null, range: null, timeline: this.received });
+    Object.assign(this, { cursor: null, selected: null, range: null, replay: null, timeline: this.received });
     window.follow = this.model.get("live");
     if (window.follow) this.model.send({ view: this.name, hold: false });
     window.pinned = false;
@@ -354,7 +379,9 @@ class View {
     this.selected = target && "batch" in target ? target.batch?.n ?? null : null;
     this.range = null;
     if (this.selected === null) this.cursor = this.timeAt(point.x);
-    else if (target.kind === "request") this.blamePanel.ask(this.selected, target.request.label);
+    const batch = this.timeline.batches.get(this.selected);
+    const isAsked = target?.kind === "request" && batch && this.timeline.isExplained(batch);
+    if (isAsked) this.blamePanel.ask(this.selected, target.request.label);
     this.draw();
     this.shareMoment();
   }
@@ -378,11 +405,14 @@ class View {
   }
 
   shown() {
-    const { cursor, selected, range, focus, end, ghost } = this;
+    const { selected, range, focus, end, ghost } = this;
+    const cursor = this.replay ? this.timeline.now : this.cursor;
     const now = performance.now();
     const live = this.model.get("live");
     const time = this.window.shown(this.timeline, this.drawnWidth, end, now);
-    return { ...time, end, cursor, selected, range, focus, live, ghost };
+    const ghostRows = ghost?.largestBetween(time.from, time.from + time.span) ?? 1;
+    const rows = Math.max(time.rows, rowScale(this.timeline, ghostRows));
+    return { ...time, rows, end, cursor, selected, range, focus, live, ghost };
   }
 
   svg() {
@@ -397,6 +427,7 @@ class View {
     if (width < 50 || this.closed) return;
     this.frames.drawnAt = performance.now();
     this.follow();
+    if (this.replay) this.advanceReplay();
     const height = heightOf(this.timeline);
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;

@@ -10,6 +10,10 @@ const SPANS = { least: 4000, most: 60_000, columns: 10_000 }; // ms, while the p
 const SLOW = { begin: 4, end: 6 }; // batches/s of an instance, up to which the picture begins to, or still scrolls
 const HOLD = 1000; // ms, for which the last batches are shown
 const HELD = { batches: 20, slots: 60, least: 10 }; // batches
+const FEWEST = 4; // batches that are worth to be held
+const SILENT = 5; // times the median distance of batches: a longer time without one is cut off
+const LONGEST_WAIT = 30; // executions: of a longer wait, the end is shown
+const MOST_LANES = 2; // that scroll at the rate of one instance each; more are held earlier, to see all together
 const MARGIN = 0.02; // of the span
 const RECENT = 5000; // ms, of which the rate and the length of batches are known
 const SETTLED = 2000; // ms without another change of the scale
@@ -44,7 +48,7 @@ class TimeWindow {
   }
 
   release() {
-    /** @type {{ from: number, span: number } | null} */ this.held = null;
+    /** @type {Held | null} */ this.held = null;
     this.heldAt = -Infinity;
   }
 
@@ -61,10 +65,17 @@ class TimeWindow {
     return false;
   }
 
-  // Hold the last batches of a timeline until a time, as many as can be read.
-  /** @param {Timeline} timeline @param {number} width @param {number} now */
-  hold(timeline, width, now, until = Infinity) {
-    this.held = lastBatches(timeline, width, until) ?? this.held;
+  // Hold the last batches of a timeline until a time, as many as can be read; `isLast`: no others follow soon.
+  /**
+   * @param {Timeline} timeline @param {number} width @param {number} now
+   * @param {{ until?: number, isLast?: boolean }} options
+   */
+  hold(timeline, width, now, { until = Infinity, isLast = false } = {}) {
+    const found = lastBatches(timeline, width, until);
+    this.held = found ?? this.held;
+    // Of batches with very many requests, only a few are known one by one: columns show all instances.
+    const fewest = Math.min(FEWEST, timeline.instances.length);
+    if (found && found.batches < fewest && found.isCut && !isLast) this.held = null;
     if (this.held) this.heldAt = now;
   }
 
@@ -73,7 +84,7 @@ class TimeWindow {
   adapt(timeline, now) {
     const recent = recentTotals(timeline);
     if (!recent.batches) return;
-    const rate = (1000 * recent.batches) / recent.lanes / recent.length;
+    const rate = (1000 * recent.batches) / Math.min(MOST_LANES, recent.lanes) / recent.length;
     this.scrolls = rate <= (this.scrolls ? SLOW.end : SLOW.begin);
     if (now - this.changedAt < SETTLED) return;
     const wanted = Math.min(SPANS.most, Math.max(SPANS.least, (1000 * BATCHES) / rate));
@@ -97,7 +108,8 @@ class TimeWindow {
   /** @param {Timeline} timeline @param {number} end */
   place(timeline, end) {
     if (this.held) {
-      Object.assign(this, this.held);
+      this.from = this.held.from;
+      this.span = this.held.span;
       return;
     }
     if (!this.pinned) {
@@ -147,16 +159,37 @@ function lastBatches(timeline, width, until) {
   for (const [from, to] of [...timeline.spans].reverse().slice(0, 20)) {
     const done = [...timeline.batches.values()].filter((batch) => isDone(batch, from, to));
     if (!done.length) continue;
-    let last = done.sort((one, other) => one.sent - other.sent).slice(timeline.sequences ? -HELD.slots : -HELD.batches);
-    while (last.length > HELD.least && (medianLength(last) / (spanOf(last)[1] - spanOf(last)[0])) * width < WIDE) {
-      last = last.slice(1);
+    const most = timeline.sequences ? HELD.slots : HELD.batches;
+    let newest = done.sort((one, other) => one.sent - other.sent).slice(-most);
+    while (newest.length > HELD.least && (medianLength(newest) / lengthOf(spanOf(newest))) * width < WIDE) {
+      newest = newest.slice(1);
     }
-    const [begin, end] = spanOf(last);
+    const [shown, silence] = withoutSilence(newest);
+    const [begin, end] = spanOf(shown);
     const margin = Math.max(SHORTEST, MARGIN * (end - begin));
-    const first = from > timeline.first ? Math.max(from, begin - margin) : begin - margin;
-    return { from: first, span: Math.min(end + margin, Math.max(to, end)) - first };
+    const isCut = from > timeline.first;
+    const first = isCut ? Math.max(from, begin - margin) : begin - margin;
+    const last = Math.min(end + margin, Math.max(to, end));
+    return { from: first, span: last - first, batches: shown.length, silence, isCut };
   }
   return null;
+}
+
+/** @type {(span: Span) => number} */
+const lengthOf = ([from, to]) => to - from;
+
+// The batches after the last silence among some, and how long it was; 0 if there was none.
+/** @param {Batch[]} batches in the order of sending @returns {[Batch[], number]} */
+function withoutSilence(batches) {
+  const gaps = batches.slice(1).map(({ oldest, sent }, index) => {
+    const before = Math.max(...batches.slice(0, index + 1).map(({ end }) => end));
+    return Math.min(oldest, sent) - before; // a request that waits is not silence
+  });
+  const distances = batches.slice(1).map(({ sent }, index) => sent - batches[index].sent);
+  const median = distances.sort((one, other) => one - other)[distances.length >> 1] ?? 0;
+  const longest = Math.max(SILENT * median, 3 * medianLength(batches));
+  const at = gaps.findLastIndex((gap) => gap > longest);
+  return at < 0 ? [batches, 0] : [batches.slice(at + 1), gaps[at]];
 }
 
 // From the oldest request of some batches, if it has not waited much longer than they take, to their end.
@@ -165,7 +198,8 @@ function spanOf(batches) {
   const end = Math.max(...batches.map((batch) => batch.end));
   const { sent } = batches[0];
   const oldest = Math.min(...batches.map((batch) => batch.oldest));
-  return [Math.max(oldest, sent - Math.max(end - sent, SHORTEST)), end];
+  const longest = Math.max(end - sent, LONGEST_WAIT * medianLength(batches), SHORTEST);
+  return [Math.max(oldest, sent - longest), end];
 }
 
 // The batches of all instances in the last seconds in which there were any.
@@ -192,4 +226,4 @@ function largestBatch(timeline, from, to) {
   return Math.max(1, ...sizes, ...timeline.running.map(({ rows }) => rows));
 }
 
-export { TimeWindow };
+export { LONGEST_WAIT, TimeWindow };

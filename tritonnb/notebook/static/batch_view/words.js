@@ -30,4 +30,8 @@ const formatTime = (time, timeline) =>
 /** @type {(share: number) => string} */
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
-export { formatDuration, formatLength, formatMs, formatTime, percent, pluralize, usesSeconds };
+// The mark of the rule that sent a batch, and what it means; a file may name any rule.
+/** @type {(meta: Meta, rule: string) => [mark: string, words: string]} */
+const markOf = ({ marks }, rule) => marks[rule] ?? ["?", rule];
+
+export { formatDuration, formatLength, formatMs, formatTime, markOf, percent, pluralize, usesSeconds };
