@@ -110,8 +110,9 @@ def _section(rec: Recording, model: str, remedies: int, span_ns: tuple[int, int]
     """Return the view of one model, and below it the summary and the configuration."""
     config = rec.configs.get(model)
     text = "" if config is None else text_format.MessageToString(config)
+    data = _as_data(_data(rec, model, remedies, span_ns))
     return f"""<section aria-label="{html.escape(model)}">
-<div class="tnb-page-view"></div><script type="application/json">{_as_data(_data(rec, model, remedies, span_ns))}</script>
+<div class="tnb-page-view"></div><script type="application/json">{data}</script>
 {rec._repr_html_()}
 <details><summary>Configuration of {html.escape(model)}</summary><pre>{html.escape(text)}</pre></details>
 </section>"""
