@@ -15,17 +15,20 @@ from benchmarks.load import Requests, floats, wrk
 from benchmarks.tricks import MODEL, Part, copy_package
 
 CONNECTIONS = 8
-_SERVED = "tritonnb/engine/models"
+_DRIVER = "tritonnb/engine/models/scheduler_driver.py"
 _ARRIVED = "request_arrived(request, self._name, self._version, now)"
+_SENT = "batch_sent(decision, self._name, self._version, number, name, waiting, now)"
+_BATCH = "        input_ns, infer_ns = compute_start_ns - exec_start_ns, compute_end_ns - compute_start_ns\n"
 PARTS = {
     "nothing": Part(),
     "events of requests and batches": Part(
         (
-            (f"{_SERVED}/served_model.py", "        self.stream.emit(event)\n", ""),
-            (f"{_SERVED}/scheduler_driver.py", f"        served.stream.emit_packed({_ARRIVED})\n", ""),
+            ("tritonnb/telemetry/stream.py", "        self.recent.append(record)\n        if", "        if"),
+            (_DRIVER, f"        served.stream.emit_record({_ARRIVED})\n", ""),
+            (_DRIVER, f"        served.stream.emit_record({_SENT})\n", ""),
         )
     ),
-    "statistics": Part(((f"{_SERVED}/served_model.py", "        self.statistics.fold(event)\n", ""),)),
+    "statistics": Part((("tritonnb/telemetry/statistics.py", _BATCH, f"        return\n{_BATCH}"),)),
     "reasons of batches": Part((("tritonnb/scheduling/payload.py", "    return {\n", "    return {} and {\n"),)),
 }
 

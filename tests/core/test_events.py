@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonnb.core.events import BatchExecuted, BatchSent, Event
-from tritonnb.core.packed_events import facts_of, failures_of, members_of, pack, positions, slots_of, unpack
+from tritonnb.core.packed_events import (
+    facts_of,
+    failures_of,
+    members_of,
+    pack,
+    pack_record,
+    positions,
+    record_of,
+    slots_of,
+    unpack,
+)
 
 # Compiled classes know the types of their simple fields only.
 VALUES = {
@@ -30,6 +40,8 @@ def event_of(kind: type[Any]) -> st.SearchStrategy[Any]:
 def test_packed_event_round_trips_with_fields_at_their_positions(event: Any) -> None:
     packed = pack(event)
     assert unpack(packed) == event
+    assert type(event)(*record_of(event)[1:]) == event
+    assert pack_record(record_of(event)) == packed
     for name, position in vars(positions(type(event))).items():
         assert packed[position] == getattr(event, name)
 

@@ -21,9 +21,25 @@ NAMES = st.sampled_from(
      "sequence_start", "priority", "timeout", "temperature", "triton_x"]
 )  # fmt: skip
 PARAMETERS = st.dictionaries(NAMES, VALUES, max_size=3)
+
+
+class Numeral(str):
+    """The text of a number."""
+
+
+#: Around the limits of a double: by the digits before and after the point, and by the exponent.
+_DIGITS = st.builds(str.__mul__, st.sampled_from("0179"), st.sampled_from([1, 2, 17, 20, 209, 308, 309, 310, 400]))
+_EXPONENTS = st.builds(
+    "{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]),
+    st.integers(290, 330) | st.sampled_from([0, 9, 99, 1000, 10**20]),
+)  # fmt: skip
+NUMERALS = st.builds(
+    "{}{}{}{}".format, st.sampled_from(["", "-"]), _DIGITS.map(lambda digits: digits.lstrip("0") or "0"),
+    st.just("") | _DIGITS.map(".{}".format), st.just("") | _EXPONENTS,
+).map(Numeral)  # fmt: skip
 DATA = st.lists(
     st.floats(0, 8) | st.integers(0, 9) | st.sampled_from(["a", "b"]) | st.lists(st.integers(0, 9)), max_size=4
-)
+) | st.lists(NUMERALS, max_size=2)
 
 
 def members(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[str, Any]]]:
@@ -53,6 +69,8 @@ def text(value: Any) -> str:
         return "{" + ",".join(f"{json.dumps(name)}:{text(member)}" for name, member in value) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(text, value)) + "]"
+    if isinstance(value, Numeral):
+        return value
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -71,6 +89,10 @@ def test_both_readers_read_a_request_identically(header: list[tuple[str, Any]]) 
         '{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[' + "9" * 309 + "]}]}",
         '{"inputs":[{"name":"A","shape":[0],"datatype":"FP32","data":' + "[" * 300 + "]" * 300 + "}]}",
         '{"inputs":[],"parameters":{"a":0e309}}',
+        '{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[0e309]}]}',
+        '{"inputs":[{"name":"A","shape":[2],"datatype":"FP32","data":[1.5,-0.0e999]}]}',
+        '{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[' + "1" * 310 + ".5e-300]}]}",
+        '{"inputs":[{"name":"A","shape":[1],"datatype":"FP32","data":[' + "1" * 310 + "E-305]}]}",
         '{"inputs":[],"parameters":{"a":' + "9" * 210 + "e99}}",
         '{"inputs":[],"parameters":{"a":' + "9" * 300 + ".5E+12}}",
     ],

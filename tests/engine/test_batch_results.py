@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tritonnb.backends.execution import Execution, complete_responses, executed_event
+from tritonnb.backends.execution import Execution, complete_responses, executed_requests
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse
 
@@ -91,17 +91,18 @@ def test_error_that_a_decoupled_model_raised_is_sent_unless_the_final_response_w
 
 def test_execution_without_compute_times_counts_as_compute() -> None:
     executed = batch()
-    executed.execution.exec_start_ns, executed.execution.exec_end_ns = 10, 40
-    event = executed_event("m", 1, "m_0_0", executed.execution, [""], now=50)
-    assert (event.compute_start_ns, event.compute_end_ns) == (10, 40)
-    executed.execution.compute_start_ns, executed.execution.compute_end_ns = 20, 30
-    event = executed_event("m", 1, "m_0_0", executed.execution, [""], now=50)
-    assert (event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns) == (10, 20, 30, 40)
+    execution = executed.execution
+    execution.exec_start_ns, execution.exec_end_ns = 10, 40
+    executed.complete_responses()
+    assert (execution.compute_start_ns, execution.compute_end_ns) == (10, 40)
+    execution.compute_start_ns, execution.compute_end_ns = 20, 30
+    executed.complete_responses()
+    assert (execution.compute_start_ns, execution.compute_end_ns) == (20, 30)
 
 
 def test_null_requests_are_not_counted() -> None:
     executed = batch(2)
     executed.execution.requests[0].is_null = True
     executed.execution.requests[1].serial = 7
-    event = executed_event("m", 1, "m_0_0", executed.execution, ["", "BACKEND"], now=50)
-    assert [(serial, failed) for serial, *_, failed in event.requests] == [(7, "BACKEND")]
+    requests = executed_requests(executed.execution, ["", "BACKEND"])
+    assert [(serial, failed) for serial, *_, failed in requests] == [(7, "BACKEND")]

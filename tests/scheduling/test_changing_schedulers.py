@@ -91,7 +91,7 @@ def test_scheduler_is_empty_after_export_waiting(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})
     for name in "abcdef":
         scheduler.enqueue(Schedulable(name), 0)
-    decisions, waiting = scheduler.export_waiting(1)  # type: ignore[attr-defined]
+    decisions, waiting = scheduler.export_waiting(1)
     assert not decisions
     assert [request.id for request in waiting] == list("abcdef")
     assert scheduler.queue_depth() == 0

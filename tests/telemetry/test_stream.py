@@ -32,18 +32,19 @@ def numbers(value: Any) -> Iterator[int]:
 events = (
     st.sampled_from(get_args(Event))
     .flatmap(event_of)
-    .map(pack)
-    .filter(lambda packed: all(number in INTEGERS for number in numbers(packed)))
+    .filter(lambda event: all(number in INTEGERS for number in numbers(pack(event))))
 )
 
 
 @given(few=st.lists(events, min_size=1, max_size=4), count=st.integers(0, 5 * CHUNK), size=st.integers(1, 3 * CHUNK))
-def test_history_restores_the_newest_events(few: list[Packed], count: int, size: int) -> None:
+def test_history_restores_the_newest_events_as_sinks_get_them(few: list[Event], count: int, size: int) -> None:
     stream = EventStream(size)
-    emitted = [few[number % len(few)] for number in range(count)]
-    for packed in emitted:
-        stream.emit_packed(packed)
-    assert list(stream.recent) == emitted[-size:]
+    seen: list[Packed] = []
+    stream.attach(seen.append)
+    for number in range(count):
+        stream.emit(few[number % len(few)])
+    assert list(stream.recent) == seen[-size:]
+    assert seen == [pack(few[number % len(few)]) for number in range(count)]
 
 
 class Priority(IntEnum):

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
-from tritonnb.core.events import BatchExecuted
+from tritonnb.core.events import ExecutedRequest
 from tritonnb.core.failures import frames_to_notes, location_suffix
 from tritonnb.core.messages import Caller, InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.core.parameters import find_parameter_error, plain_parameter
@@ -263,7 +263,7 @@ batch_numbers = itertools.count(1)
 def complete_responses(
     model: str, instance: str, execution: Execution, raised: TritonError | None, decoupled: bool, errors_fail: bool
 ) -> list[str]:
-    """Complete the responses of an executed batch: every request gets a response or is executed again.
+    """Complete an executed batch: every request gets a response or is executed again, and no time is missing.
 
     Parameters
     ----------
@@ -284,6 +284,9 @@ def complete_responses(
         The failure reason of each request in the statistics; empty for a success.
     """
     failures: list[str] = []
+    # Without compute times, the whole execution counts as compute time.
+    execution.compute_start_ns = execution.compute_start_ns or execution.exec_start_ns
+    execution.compute_end_ns = execution.compute_end_ns or execution.exec_end_ns
     if raised is not None:
         # An exception ends iterative sequences as well: nobody knows which of the requests it concerns.
         execution.rescheduled.clear()
@@ -307,26 +310,11 @@ def complete_responses(
     return failures
 
 
-def executed_event(
-    model: str, version: int, instance: str, execution: Execution, failures: list[str], now: int
-) -> BatchExecuted:
-    """Create the event of an executed batch; without compute times, the whole execution counts as compute time."""
-    return BatchExecuted(
-        now,
-        model,
-        version,
-        execution.number,
-        instance,
-        execution.size,
-        execution.exec_start_ns,
-        execution.compute_start_ns or execution.exec_start_ns,
-        execution.compute_end_ns or execution.exec_end_ns,
-        execution.exec_end_ns,
-        tuple(
-            [
-                (request.serial, request.batch_size, request.received_ns, request.queued_ns, failed)
-                for request, failed in zip(execution.requests, failures, strict=True)
-                if not request.is_null
-            ]
-        ),
-    )
+def executed_requests(execution: Execution, failures: list[str]) -> tuple[ExecutedRequest, ...]:
+    """Return the requests of an executed batch for its `BatchExecuted`."""
+    requests: list[ExecutedRequest] = []
+    for index, request in enumerate(execution.requests):
+        if not request.is_null:
+            row = request.serial, request.batch_size, request.received_ns, request.queued_ns, failures[index]
+            requests.append(row)
+    return tuple(requests)

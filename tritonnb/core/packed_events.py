@@ -1,18 +1,21 @@
-"""Events as flat tuples, the form in which the event stream passes them on.
+"""Events as tuples: records as they happen, and flat tuples, the form in which the event stream passes them on.
 
-The garbage collector stops tracking such tuples when it first visits them, so that long recordings cause no pauses.
+The garbage collector stops tracking flat tuples when it first visits them, so that long recordings cause no pauses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import chain
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, Final, get_args
 
 from tritonnb.core.events import BatchExecuted, BatchSent, Event
 
+#: An event as the server creates it: the name of its type, then all its fields in the order of the class.
+Record = tuple[Any, ...]
 #: An event as one flat tuple: the name of its type, then its fields in the order of the class, those of variable
 #: length last. `positions` says where a field of fixed length is.
 Packed = tuple[Any, ...]
@@ -23,8 +26,8 @@ _VARIABLE = {"members", "slots", "facts", "requests"}
 _FIXED: dict[type[Event], tuple[str, ...]] = {
     kind: tuple([field.name for field in fields(kind) if field.name not in _VARIABLE]) for kind in _KINDS.values()
 }
-_fixed_values: dict[type[Event], Callable[[Event], Packed]] = {
-    kind: attrgetter(*names) for kind, names in _FIXED.items()
+_values: dict[type[Event], Callable[[Event], Record]] = {
+    kind: attrgetter(*[field.name for field in fields(kind)]) for kind in _KINDS.values()
 }
 _END_OF_BATCH_SENT: Final = 1 + len(_FIXED[BatchSent])
 _END_OF_BATCH_EXECUTED: Final = 1 + len(_FIXED[BatchExecuted])
@@ -53,33 +56,28 @@ def positions(kind: type[Event]) -> SimpleNamespace:
     return SimpleNamespace(**{name: position for position, name in enumerate(_FIXED[kind], start=1)})
 
 
+def record_of(event: Event) -> Record:
+    """Return an event as a record."""
+    kind = type(event)
+    return (kind.__name__, *_values[kind](event))
+
+
 def pack(event: Event) -> Packed:
     """Pack an event as a flat tuple, which the garbage collector untracks at its first collection."""
-    if isinstance(event, BatchSent):
-        return _pack_batch_sent(event)
-    if isinstance(event, BatchExecuted):
-        return _pack_batch_executed(event)
-    kind = type(event)
-    return (kind.__name__, *_fixed_values[kind](event))
+    return pack_record(record_of(event))
 
 
-def _pack_batch_sent(event: BatchSent) -> Packed:
-    packed: list[Any] = ["BatchSent", *_fixed_values[BatchSent](event)]
-    slots, facts = event.slots or (), event.facts
-    packed.append(len(event.members))
-    packed += event.members
-    packed.append(len(slots))
-    packed += slots
-    packed += facts
-    packed += facts.values()
-    return tuple(packed)
-
-
-def _pack_batch_executed(event: BatchExecuted) -> Packed:
-    packed: list[Any] = ["BatchExecuted", *_fixed_values[BatchExecuted](event)]
-    for request in event.requests:
-        packed += request
-    return tuple(packed)
+def pack_record(record: Record) -> Packed:
+    """Pack a record as a flat tuple; the record itself if it is flat."""
+    name = record[0]
+    if name == "BatchSent":
+        members, slots, facts = record[_END_OF_BATCH_SENT:]
+        slots = slots or ()
+        variable = (len(members), *members, len(slots), *slots, *facts, *facts.values())
+        return record[:_END_OF_BATCH_SENT] + variable
+    if name == "BatchExecuted":
+        return record[:_END_OF_BATCH_EXECUTED] + tuple(chain.from_iterable(record[_END_OF_BATCH_EXECUTED]))
+    return record
 
 
 def unpack(packed: Packed) -> Event:

@@ -18,10 +18,14 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
     """Return whether a shape has these dims; -1 in ``dims`` stands for any size."""
-    if len(shape) != len(dims):
+    # mypyc compiles loops over tuples without an iterator; most shapes are tuples, and not copied.
+    sizes, expected = tuple(shape), tuple(dims)
+    if len(sizes) != len(expected):
         return False
-    # mypyc compiles this without an iterator, unless `zip` is strict.
-    return all(dim in (-1, size) for size, dim in zip(shape, dims))  # noqa: B905
+    for index, dim in enumerate(expected):  # noqa: SIM110  (mypyc makes a list of a generator)
+        if dim != -1 and dim != sizes[index]:
+            return False
+    return True
 
 
 def element_count(shape: Sequence[int]) -> int:
@@ -46,7 +50,7 @@ def element_count(shape: Sequence[int]) -> int:
     """
     count = 1
     if len(shape) <= _FEW_DIMS:
-        for dim in shape:
+        for dim in tuple(shape):
             count *= dim
         return count
     if 0 in shape:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchSent, RequestRefused
-from tritonnb.core.packed_events import Packed
+from tritonnb.core.events import RequestRefused
+from tritonnb.core.packed_events import Record
 from tritonnb.core.schedulable import Schedulable
 
 
@@ -223,11 +223,8 @@ class Scheduler(Protocol):
         """
 
 
-def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
-    """Return ``pack(RequestArrived(...))`` for a request that is offered to the scheduler at ``now`` (ns).
-
-    It does not create the event: there is one for each request.
-    """
+def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Record:
+    """Return the `RequestArrived` of a request that is offered to the scheduler at ``now`` (ns), as a record."""
     key = request.batch_key
     # fmt: off
     return (
@@ -249,8 +246,13 @@ def request_refused(
 
 def batch_sent(
     decision: Execute, model: str, version: int, number: int, instance: str, queue_depth: int, now: int
-) -> BatchSent:
-    """Return the event of a batch that is sent to an instance while ``queue_depth`` requests stay queued."""
-    size, slots, rule, facts = decision.size, decision.slots, decision.reason.rule, decision.reason.facts
+) -> Record:
+    """Return the `BatchSent` of a batch that is sent while ``queue_depth`` requests stay queued, as a record."""
+    reason = decision.reason
     members = tuple([None if request is None else request.serial for request in decision.requests])
-    return BatchSent(now, model, version, number, instance, size, rule, queue_depth, members, slots, facts)
+    # fmt: off
+    return (
+        "BatchSent", now, model, version, number, instance, decision.size, reason.rule, queue_depth, members,
+        decision.slots, reason.facts,
+    )
+    # fmt: on

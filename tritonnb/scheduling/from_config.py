@@ -16,13 +16,16 @@ from tritonnb.scheduling.reasons import pluralize
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 
+#: The schedulers of models. A protocol, such as `Scheduler`, would make compiled code look up methods by their names.
+ModelScheduler = DefaultScheduler | DynamicBatcher | SequenceBatcher
+
 
 def make_scheduler(
     config: pb.ModelConfig,
     instance_count: int,
     environ: Mapping[str, str],
     dispatch_key: Callable[[int], int] | None = None,
-) -> Scheduler:
+) -> ModelScheduler:
     """Create the scheduler that a model's configuration selects.
 
     Parameters
@@ -83,7 +86,7 @@ def ensemble_graph(config: pb.ModelConfig, is_decoupled: Callable[[str, int], bo
 
 def reconfigure_scheduler(
     scheduler: Scheduler, config: pb.ModelConfig, now: int, rate_limited: bool = False
-) -> tuple[Scheduler, Sequence[Decision]]:
+) -> tuple[ModelScheduler, Sequence[Decision]]:
     """Apply a changed configuration; queued requests are kept.
 
     ``max_batch_size`` must be unchanged, and ``sequence_batching`` must not be added or removed.

@@ -44,17 +44,11 @@ class _Compute:
         self.infer = Duration()
         self.output = Duration()
 
-    def add(self, event: events.BatchExecuted, count: int) -> None:
-        """Add the times of a batch, once for each of ``count`` requests."""
-        self.input.add((event.compute_start_ns - event.exec_start_ns) * count, count)
-        self.infer.add((event.compute_end_ns - event.compute_start_ns) * count, count)
-        self.output.add((event.exec_end_ns - event.compute_end_ns) * count, count)
-
-    def add_sums(self, event: events.EnsembleExecuted) -> None:
-        """Add the sums over the steps of an ensemble request."""
-        self.input.add(event.compute_input_ns)
-        self.infer.add(event.compute_infer_ns)
-        self.output.add(event.compute_output_ns)
+    def add(self, input_ns: int, infer_ns: int, output_ns: int, count: int = 1) -> None:
+        """Add the times of an execution, once for each of ``count`` requests."""
+        self.input.add(input_ns * count, count)
+        self.infer.add(infer_ns * count, count)
+        self.output.add(output_ns * count, count)
 
     def to_dict(self) -> ComputeEntry:
         return {
@@ -146,37 +140,74 @@ class ModelStatistics:
             ],
         }
 
-    def _batch_sent(self, event: events.BatchSent) -> None:
-        self.sent_by_rule[event.rule] = self.sent_by_rule.get(event.rule, 0) + 1
+    # The three kinds of events that a served request causes; a server passes their fields without an object.
 
-    def _batch_executed(self, event: events.BatchExecuted) -> None:
-        self._batch(event.size).add(event, 1)
-        successes = 0
-        total = queue = 0
-        for _, size, received_ns, queued_ns, failed in event.requests:
+    def batch_sent(self, rule: str) -> None:
+        """Count a `BatchSent`."""
+        self.sent_by_rule[rule] = self.sent_by_rule.get(rule, 0) + 1
+
+    def batch_executed(
+        self,
+        size: int,
+        exec_start_ns: int,
+        compute_start_ns: int,
+        compute_end_ns: int,
+        exec_end_ns: int,
+        requests: tuple[events.ExecutedRequest, ...],
+    ) -> None:
+        """Count a `BatchExecuted` with these fields."""
+        input_ns, infer_ns = compute_start_ns - exec_start_ns, compute_end_ns - compute_start_ns
+        output_ns = exec_end_ns - compute_end_ns
+        self._batch(size).add(input_ns, infer_ns, output_ns)
+        successes = total = queue = 0
+        for _, rows, received_ns, queued_ns, failed in requests:
             if failed:
-                self._failed(failed, event.exec_end_ns - received_ns)
+                self._failed(failed, exec_end_ns - received_ns)
                 continue
             successes += 1
-            self.inference_count += size
-            total += event.exec_end_ns - received_ns
-            queue += event.exec_start_ns - queued_ns
+            self.inference_count += rows
+            total += exec_end_ns - received_ns
+            queue += exec_start_ns - queued_ns
         if successes:
             self.success.add(total, successes)
             self.queue.add(queue, successes)
-            self.compute.add(event, successes)
+            self.compute.add(input_ns, infer_ns, output_ns, successes)
+
+    def ensemble_executed(
+        self,
+        time_ns: int,
+        size: int,
+        received_ns: int,
+        queued_ns: int,
+        started_ns: int,
+        compute_ns: tuple[int, int, int],
+        failed: str,
+    ) -> None:
+        """Count an `EnsembleExecuted` with these fields."""
+        total = time_ns - received_ns
+        if failed:
+            self._failed(failed, total)
+            self._failed(failed, total)  # Triton counts it with the response, and again with its statistics
+            return
+        gather, infer, scatter = compute_ns
+        self._batch(size).add(gather, infer, scatter)
+        self.inference_count += size
+        self.success.add(total)
+        self.queue.add(started_ns - queued_ns)
+        self.compute.add(gather, infer, scatter)
+
+    def _batch_sent(self, event: events.BatchSent) -> None:
+        self.batch_sent(event.rule)
+
+    def _batch_executed(self, event: events.BatchExecuted) -> None:
+        start, end = event.exec_start_ns, event.exec_end_ns
+        self.batch_executed(event.size, start, event.compute_start_ns, event.compute_end_ns, end, event.requests)
 
     def _ensemble_executed(self, event: events.EnsembleExecuted) -> None:
-        total = event.time_ns - event.received_ns
-        if event.failed:
-            self._failed(event.failed, total)
-            self._failed(event.failed, total)  # Triton counts it with the response, and again with its statistics
-            return
-        self._batch(event.size).add_sums(event)
-        self.inference_count += event.size
-        self.success.add(total)
-        self.queue.add(event.started_ns - event.queued_ns)
-        self.compute.add_sums(event)
+        times = event.compute_input_ns, event.compute_infer_ns, event.compute_output_ns
+        self.ensemble_executed(
+            event.time_ns, event.size, event.received_ns, event.queued_ns, event.started_ns, times, event.failed
+        )
 
     def _batch(self, size: int) -> _Compute:
         """Count an execution with this many rows; return the statistics of that batch size."""

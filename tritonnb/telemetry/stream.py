@@ -11,7 +11,7 @@ import msgpack
 import msgspec
 
 from tritonnb.core.events import Event
-from tritonnb.core.packed_events import Packed, pack
+from tritonnb.core.packed_events import Packed, Record, pack_record, record_of
 
 Sink = Callable[[Packed], None]
 
@@ -23,7 +23,7 @@ _SURROGATES: Final = "surrogatepass"  # IDs of clients may be any text
 
 
 class EventHistory:
-    """The newest packed events, as bytes; iterating over it restores them, the oldest first.
+    """The newest events, as bytes; iterating over it restores them as packed events, the oldest first.
 
     As tuples they would be 65,536 objects that the garbage collector visits. A new event frees an old one, so that the
     collector's count of new objects does not rise, and then one collection visits the whole history, for 40 to 65 ms.
@@ -44,7 +44,7 @@ class EventHistory:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._new: list[Packed] = []
+        self._new: list[Record] = []
         self._encoded: deque[bytes] = deque(maxlen=-(-size // CHUNK))
         self._encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
@@ -69,9 +69,9 @@ class EventHistory:
         copy._encoded.extend(self._encoded)
         return copy
 
-    def append(self, packed: Packed) -> None:
+    def append(self, record: Record) -> None:
         """Add an event."""
-        self._new.append(packed)
+        self._new.append(record)
         if len(self._new) == CHUNK:
             self._encoded.append(self._encode_new())
             self._new.clear()
@@ -85,20 +85,21 @@ class EventHistory:
 
     def __iter__(self) -> Iterator[Packed]:
         surplus = max(0, len(self._encoded) * CHUNK + len(self._new) - self._size)
-        return islice(self._all(), surplus, None)
+        return map(pack_record, islice(self._records(), surplus, None))
 
     def __reversed__(self) -> Iterator[Packed]:
-        yield from reversed(self._new)
+        yield from map(pack_record, reversed(self._new))
         for encoded in reversed(self._encoded):
-            yield from reversed(msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES))
+            records = msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES)
+            yield from map(pack_record, reversed(records))
 
-    def _all(self) -> Iterator[Packed]:
+    def _records(self) -> Iterator[Record]:
         for encoded in self._encoded:
             yield from msgpack.unpackb(encoded, use_list=False, unicode_errors=_SURROGATES)
         yield from self._new
 
 
-def _restored(size: int, new: list[Packed], encoded: list[bytes]) -> EventHistory:
+def _restored(size: int, new: list[Record], encoded: list[bytes]) -> EventHistory:
     history = EventHistory(size)
     history._new = new
     history._encoded.extend(encoded)
@@ -120,13 +121,15 @@ class EventStream:
 
     def emit(self, event: Event) -> None:
         """Append an event and pass it to every sink."""
-        self.emit_packed(pack(event))
+        self.emit_record(record_of(event))
 
-    def emit_packed(self, packed: Packed) -> None:
-        """Append a packed event and pass it to every sink."""
-        self.recent.append(packed)
-        for sink in self._sinks:
-            sink(packed)
+    def emit_record(self, record: Record) -> None:
+        """Append a record; it is packed here only if there are sinks, and otherwise when the history is read."""
+        self.recent.append(record)
+        if self._sinks:
+            packed = pack_record(record)
+            for sink in self._sinks:
+                sink(packed)
 
     def attach(self, sink: Sink) -> None:
         """Call ``sink(packed)`` for every event from now on; it must be fast and must not raise."""

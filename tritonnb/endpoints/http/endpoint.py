@@ -6,6 +6,7 @@ directly to the request reader, and the response is sent with one write.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +24,6 @@ from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.routes import ROUTES, V2_ROUTES, RouteMatcher, find_route
-from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 from tritonnb.endpoints.long_work import LongWork
@@ -83,6 +83,8 @@ class HttpEndpoint(Endpoint):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
+        #: Makes the delegate of a new request; no method, since each request would be a call of the interpreter.
+        self.start_request = functools.partial(HttpRequestHandler, self)
         transport = HttpServer(
             self.start_request,
             max_body_size=options.max_body_size,
@@ -140,10 +142,6 @@ class HttpEndpoint(Endpoint):
                 f"add_handlers: '{path}': expected a path that begins with '/' and is none of the server's own"
             )
         return routing.URLSpec(path, handler, *arguments)
-
-    def start_request(self, exchange: Exchange) -> HttpRequestHandler:
-        """Make the delegate of a new request."""
-        return HttpRequestHandler(self, exchange)
 
     def _make_application(self, engine: Engine, max_input_size: int, openai: OpenAiOptions | None) -> web.Application:
         """Make the application for everything except inference."""

@@ -31,6 +31,8 @@ _UNSET: Final = UNSET
 _BY_NAME: Final = BY_NAME
 _INVALID: Final = INVALID
 _MAX_INT64: Final = 2**63 - 1
+_ONLY_STRINGS: Final = {str}
+_ONLY_FLOATS: Final = {float}
 #: Where the contents of an input may be.
 _SOURCES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 
@@ -117,12 +119,12 @@ def _decode_plain(raw: bytes) -> Any:
         return None
     inputs, outputs, parameters = header.inputs, header.outputs, header.parameters
     strings: int = 1 + 5 * len(inputs)
-    has_doubles = False
+    has_numbers = has_floats = False
     if header.id is not _UNSET:
         strings += 2
     if parameters is not _UNSET:
         strings += _strings_in(parameters)
-        has_doubles = float in map(type, parameters.values())
+        has_numbers = float in map(type, parameters.values())
     for tensor in inputs:
         parameters, data = tensor.parameters, tensor.data
         sources = 0
@@ -133,11 +135,15 @@ def _decode_plain(raw: bytes) -> Any:
         if data is not _UNSET:
             sources += 1
             strings += 1
+            types = set(map(type, data))
             # Too few strings are harmless, since the strict reader counts none; too many are not.
-            if data and type(data[0]) is str and set(map(type, data)) == {str}:
+            if types == _ONLY_STRINGS:
                 strings += len(data)
+            # msgspec refuses what exceeds a double as RapidJSON does, except a zero with any exponent.
+            elif types == _ONLY_FLOATS and 0.0 not in data:
+                has_floats = True
             else:
-                has_doubles = True
+                has_numbers = True
         if sources != 1:
             return None
     if outputs is not _UNSET:
@@ -154,9 +160,11 @@ def _decode_plain(raw: bytes) -> Any:
                     return None
     # msgspec keeps the last of two members of one name and RapidJSON the first, so this count is what makes the typed
     # decoder safe.
-    if 2 * strings != raw.count(b'"') or (has_doubles and not json_reader.is_ordinary(raw)):
+    if 2 * strings != raw.count(b'"'):
         return None
-    return header
+    # RapidJSON also refuses a float whose digits exceed a double, although a negative exponent makes it small.
+    has_numbers = has_numbers or (has_floats and (raw.find(b"e-") >= 0 or raw.find(b"E-") >= 0))
+    return None if has_numbers and not json_reader.is_ordinary(raw) else header
 
 
 def _strings_in(parameters: dict[str, object]) -> int:

@@ -15,7 +15,6 @@ from typing import Final, cast
 
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import EnsembleExecuted, StepSent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.models.ensemble_tensors import EnsembleTensor, SequenceFlags
@@ -155,12 +154,12 @@ class EnsembleDriver:
         if submission.refusal is not None:
             return
         served = self._served
-        served.emit(
-            StepSent(
-                time.monotonic_ns(), served.name, served.version, execution.request.serial, step.index,
-                model.name, model.version, request.serial, decision.iteration, decision.reason.rule,
-            )
-        )  # fmt: skip
+        # fmt: off
+        served.stream.emit_record((
+            "StepSent", time.monotonic_ns(), served.name, served.version, execution.request.serial, step.index,
+            model.name, model.version, request.serial, decision.iteration, decision.reason.rule,
+        ))
+        # fmt: on
         execution.release_credit()
 
     def _step_responded(
@@ -221,13 +220,18 @@ class EnsembleDriver:
 
     def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
         request, served, now = execution.request, self._served, time.monotonic_ns()
-        times = request.received_ns, request.queued_ns, execution.started_ns
-        event = EnsembleExecuted(
-            now, served.name, served.version, request.serial, request.batch_size, *times, *execution.compute_ns, failed
+        received_ns, queued_ns, started_ns = request.received_ns, request.queued_ns, execution.started_ns
+        gather, infer, scatter = execution.compute_ns
+        served.statistics.ensemble_executed(
+            now, request.batch_size, received_ns, queued_ns, started_ns, execution.compute_ns, failed
         )
-        served.emit(event)
+        # fmt: off
+        served.stream.emit_record((
+            "EnsembleExecuted", now, served.name, served.version, request.serial, request.batch_size, received_ns,
+            queued_ns, started_ns, gather, infer, scatter, failed,
+        ))
+        # fmt: on
         if request.step is not None:  # this ensemble is a step of another ensemble
-            gather, infer, scatter = execution.compute_ns
             request.step.executed(0, gather, gather + infer, gather + infer + scatter)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tritonnb.backends.contract import BackendModel, InstanceLostError
-from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
+from tritonnb.backends.execution import Execution, batch_numbers, complete_responses
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -31,14 +31,13 @@ from tritonnb.scheduling.decisions import (
     Execute,
     Refuse,
     ResponseOrder,
-    Scheduler,
     Stage,
     batch_sent,
     request_arrived,
     request_refused,
 )
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.from_config import ModelScheduler, make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
@@ -66,7 +65,7 @@ class SchedulerDriver:
     Attributes
     ----------
     instances : InstanceSet
-    scheduler : Scheduler
+    scheduler : ModelScheduler
         Created by `start`.
     """
 
@@ -79,7 +78,7 @@ class SchedulerDriver:
         strategy: BatchingStrategy | None = None,
         sequences: SequenceInputs | None = None,
     ) -> None:
-        self.scheduler: Scheduler
+        self.scheduler: ModelScheduler
         self._served = served
         self._name = served.name
         self._version = served.version
@@ -135,7 +134,7 @@ class SchedulerDriver:
             decisions += scheduler.instance_idle(number, now)
         self._apply(decisions, now)
 
-    def _use_scheduler(self, scheduler: Scheduler) -> None:
+    def _use_scheduler(self, scheduler: ModelScheduler) -> None:
         """Use a scheduler; the dynamic batcher uses the custom batching of the model."""
         if self._strategy is not None and isinstance(scheduler, DynamicBatcher):
             scheduler.use_strategy(self._strategy)
@@ -156,7 +155,7 @@ class SchedulerDriver:
         self._wake_if_due(now)
         # Before it is enqueued: the batch that this request completes may be sent at once, and its event must come
         # later.
-        served.stream.emit_packed(request_arrived(request, self._name, self._version, now))
+        served.stream.emit_record(request_arrived(request, self._name, self._version, now))
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
@@ -256,7 +255,7 @@ class SchedulerDriver:
         run = functools.partial(self._start_staged_batch, self.scheduler, number, now)
         self._limiter.stage(self.instances.key(number), run)
 
-    def _start_staged_batch(self, scheduler: Scheduler, number: int, staged_ns: int) -> None:
+    def _start_staged_batch(self, scheduler: ModelScheduler, number: int, staged_ns: int) -> None:
         """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
@@ -273,7 +272,9 @@ class SchedulerDriver:
         instance = self.instances[decision.instance]
         number = next(batch_numbers)
         waiting = self.scheduler.queue_depth()
-        self._served.emit(batch_sent(decision, self._name, self._version, number, instance.spec.name, waiting, now))
+        served, name = self._served, instance.spec.name
+        served.statistics.batch_sent(decision.reason.rule)
+        served.stream.emit_record(batch_sent(decision, self._name, self._version, number, name, waiting, now))
         order = self.scheduler.response_order(decision.instance)
         if order is not None:
             self._orders.update((request, order) for request in decision.requests if request is not None)
@@ -374,12 +375,11 @@ class SchedulerDriver:
         """Complete the responses of a batch and count it."""
         decoupled, errors_fail = self._served.decoupled, instance.backend_instance.error_responses_fail
         failures = complete_responses(self._name, instance.spec.name, execution, raised, decoupled, errors_fail)
-        event = executed_event(self._name, self._version, instance.spec.name, execution, failures, now)
-        self._served.emit(event)
+        self._served.emit_executed(execution, instance.spec.name, failures, now)
         for request in execution.requests:
             if request.step is not None:
                 request.step.executed(
-                    event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns
+                    execution.exec_start_ns, execution.compute_start_ns, execution.compute_end_ns, execution.exec_end_ns
                 )
 
     # --- responses ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.execution import Execution, executed_requests
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import CacheHit, CacheMiss, Event, RequestRefused
 from tritonnb.core.json_types import ModelMetadata, TensorMetadata
@@ -242,6 +243,19 @@ class ServedModel:
         """Count an event in the statistics, and append it to the event stream."""
         self.statistics.fold(event)
         self.stream.emit(event)
+
+    def emit_executed(self, execution: Execution, instance: str, failures: list[str], now: int) -> None:
+        """Emit the `BatchExecuted` of a batch that `complete_responses` has completed."""
+        requests = executed_requests(execution, failures)
+        start, end = execution.exec_start_ns, execution.exec_end_ns
+        compute_start, compute_end = execution.compute_start_ns, execution.compute_end_ns
+        self.statistics.batch_executed(execution.size, start, compute_start, compute_end, end, requests)
+        # fmt: off
+        self.stream.emit_record((
+            "BatchExecuted", now, self.name, self.version, execution.number, instance, execution.size,
+            start, compute_start, compute_end, end, requests,
+        ))
+        # fmt: on
 
     # --- requests in flight -------------------------------------------------------------------
 

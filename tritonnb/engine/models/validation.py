@@ -63,9 +63,8 @@ class RequestValidator:
         self._check_names(request, inputs)
         if self._batching:
             self._check_batch(request, inputs)
-        for name, tensor in inputs:
+        for name, tensor, shape in inputs:
             spec = self._inputs[name]
-            shape = tensor.shape
             if tensor.datatype is not spec.datatype:
                 self._refuse(
                     request,
@@ -110,14 +109,13 @@ class RequestValidator:
             raise InvalidArgumentError(f"unexpected inference output '{min(unknown)}' for model '{self._spec.name}'")
         if not self._required <= len(inputs) <= len(self._inputs):
             self._refuse_count(request)
-        for name, _ in inputs:
+        for name, _, _ in inputs:
             if name not in self._inputs:
                 raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{self._spec.name}'")
 
     def _check_batch(self, request: InferRequest, inputs: _Inputs) -> None:
         batch = 0
-        for name, tensor in inputs:
-            shape = tensor.shape
+        for name, _, shape in inputs:
             if not shape:
                 self._refuse(
                     request,
@@ -213,8 +211,8 @@ class RequestValidator:
     def _batch_hint(self, inputs: _Inputs) -> str:
         """Return the shapes of inputs that disagree on the batch size."""
         shapes = ", ".join(
-            f"'{name}' expected {shape_text((-1, *self._spec.inputs[name].dims))}, got {shape_text(tensor.shape)}"
-            for name, tensor in reversed(inputs)
+            f"'{name}' expected {shape_text((-1, *self._spec.inputs[name].dims))}, got {shape_text(shape)}"
+            for name, _, shape in reversed(inputs)
         )
         return f"the first dimension is the batch, the same for all inputs: {shapes}"
 
@@ -225,7 +223,7 @@ class RequestValidator:
 
     def _refuse_count(self, request: InferRequest) -> NoReturn:
         spec = self._spec
-        got = ",".join(f"'{name}'" for name, _ in _hash_order(request))
+        got = ",".join(f"'{name}'" for name, _, _ in _hash_order(request))
         missing = ",".join(
             f"'{tensor.name}'"
             for tensor in spec.inputs.values()
@@ -256,12 +254,13 @@ class RequestValidator:
 
 def _hash_order(request: InferRequest) -> _Inputs:
     """Return the inputs in the order of Triton's hash map: the last input first, apart from collisions."""
-    items = list(request.unchecked_inputs.items())
+    # With the shapes, since NumPy makes a new tuple for each look at one.
+    items = [(name, tensor, tensor.shape) for name, tensor in request.unchecked_inputs.items()]
     items.reverse()
     return items
 
 
-_Inputs = list[tuple[str, Tensor | UndecodedTensor]]
+_Inputs = list[tuple[str, Tensor | UndecodedTensor, tuple[int, ...]]]
 
 
 def _fits_either_way(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
+from tritonnb.backends.execution import Execution, batch_numbers, complete_responses
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, zeros
 from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, discard_response
@@ -147,7 +147,7 @@ async def _execute(
         raise _sample_error(sample.name, errors)
     # Counted like traffic, as on Triton: a sample of 3 requests with count 2 shows 6 inferences before the first
     # client.
-    served.emit(executed_event(served.name, served.version, name, execution, failures, time.monotonic_ns()))
+    served.emit_executed(execution, name, failures, time.monotonic_ns())
 
 
 def _sample_error(name: str, messages: list[str]) -> InvalidArgumentError:

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, ResponseSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START, Schedulable
 from tritonnb.lab.simulation.arrivals import ClosedLoop, timed_arrivals
@@ -397,7 +397,8 @@ class SimulatedModel(Target):
             instance = self._instances[decision.instance]
             if len(self._replicas) > 1:
                 instance = instance_on(replica, instance)
-            sent.append(batch_sent(decision, self.name, 1, number, instance, batch.queue_depth, start))
+            record = batch_sent(decision, self.name, 1, number, instance, batch.queue_depth, start)
+            sent.append(BatchSent(*record[1:]))
             requests = [request for request in decision.requests if request is not None]
             members = [
                 (request.serial, request.batch_size, request.received_ns, since_ns, "")

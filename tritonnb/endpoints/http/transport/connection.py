@@ -29,6 +29,7 @@ from tritonnb.endpoints.http.transport.request_parser import (
     HeadCache,
     MalformedRequestError,
     RequestParser,
+    RequestReceiver,
 )
 
 #: The limits of pending requests: of one connection, before its first response, whose size is not known, and of all
@@ -88,7 +89,7 @@ class ConnectionServer(Protocol):
         """Make the protocol that reads a body into the memory that the connection provides."""
 
 
-class Http1Connection:
+class Http1Connection(RequestReceiver):
     """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
     def __init__(self, server: ConnectionServer) -> None:
@@ -133,7 +134,7 @@ class Http1Connection:
             self._arrived = self._arrived[self._at :] + data
             self._at = 0
         else:
-            self._handle(data, 0, self._turns.turn())
+            self._handle(data, 0)
 
     def take_turn(self) -> None:
         """Start some of the requests that have arrived (`Turns`)."""
@@ -142,8 +143,11 @@ class Http1Connection:
             data, self._arrived = self._arrived, b""
             self._handle(data, self._at, self._turns.seconds)
 
-    def _handle(self, data: bytes, at: int, turn: float) -> None:
-        """Pass on requests while the connection has room, for some seconds; the rest waits for the next turn."""
+    def _handle(self, data: bytes, at: int, turn: float = -1.0) -> None:
+        """Pass on requests while the connection has room, for some seconds; the rest waits for the next turn.
+
+        Without a turn, it is one that begins now (`Turns.turn`).
+        """
         parser = self._parser
         heads = parser.heads
         size = len(data)
@@ -155,8 +159,8 @@ class Http1Connection:
                     self._arrived, self._at = data, at
                     break
                 at = parser.feed(data, at)
-                if at < size:
-                    end = end or time.monotonic() + turn
+                if at < size and not end:
+                    end = time.monotonic() + (self._turns.turn() if turn < 0 else turn)
         except MalformedRequestError:
             # Without a response, as on Triton: after bytes that are not HTTP, nobody knows what the client would take
             # for one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import httptools
 from tornado import httputil
@@ -87,20 +87,27 @@ class DelegateError(Exception):
     """A request's delegate failed; the cause is the exception that it raised."""
 
 
-class RequestReceiver(Protocol):
-    """The receiver of the parsed requests."""
+class RequestReceiver:
+    """The receiver of the parsed requests.
+
+    A base class and no protocol, in which compiled code would look up each method by its name.
+    """
 
     def head_received(self, head: Head) -> bool:
         """Start a request after its head; return False if it is refused."""
+        raise NotImplementedError
 
     def body(self, chunk: bytes) -> None:
         """Called when a part of its body has arrived."""
+        raise NotImplementedError
 
     def complete(self) -> None:
         """Called when the request is complete."""
+        raise NotImplementedError
 
     def too_many_chunks(self) -> None:
         """Called when its body has too many chunks."""
+        raise NotImplementedError
 
 
 class RequestParser:
