@@ -116,6 +116,7 @@ DATA: dict[str, Callable[[SimpleNamespace], Any]] = {
     "configuration": lambda made: made.model.running_config(),
     "configurations of groups": lambda made: list(made.model.running_config().instance_group),
     "nested message": lambda made: pb.ModelInput(name="X", dims=[1]).reshape,
+    "described calls": lambda made: [tnb.Call("net", 2), tnb.calling(["net", tnb.Call("net", [0, 1])], before_ms=1)],
     "service time": lambda made: [tnb.fixed(5), tnb.linear(1, 2), tnb.table({1: 2, 4: 3})],
     "measured service time": lambda made: tnb.measured(made.model.stats()),
     "random service time": lambda made: tnb.jittered(tnb.fixed(5), sigma=0.1),

@@ -45,8 +45,8 @@ def verdict(source: Remote | RemoteModelHandle, seconds: float = 10.0) -> Explan
     ...     load = tnb.load(server["double"], rate=50)
     ...     answer = remote.verdict(seconds=0.5)
     ...     _ = load.stop()
-    ...     print(answer.causes)
-    {'double': 'load'}
+    ...     print(list(answer.causes))
+    ['double']
     """
     try:
         is_valid = 0 < seconds < math.inf

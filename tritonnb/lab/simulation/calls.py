@@ -124,6 +124,11 @@ class Call:
         The number of calls, 0 for none; a sequence of numbers for one of them at random.
     rows : int
         Rows of each call; 0 for the rows of the request that the model executes.
+
+    Examples
+    --------
+    >>> Call("net", count=[0, 1, 1])
+    Call(model='net', count=[0, 1, 1], rows=0)
     """
 
     model: str
