@@ -427,6 +427,18 @@ def test_causes_of_the_slowest_requests_are_added_up(rows_recording: Recording) 
     assert "earlier_requests" in tail._repr_html_()
 
 
+@pytest.mark.parametrize("rate", [40, 90])
+def test_requests_that_are_slow_by_chance_have_no_remedy(rate: float) -> None:
+    """Executions drawn again are shorter than the longest ones, whatever the configuration."""
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'
+    varying = tnb.jittered(tnb.fixed(8), sigma=0.6)
+    rec = tnb.simulate(f"{config} instance_group {{ count: 4 }}", tnb.poisson(rate, 12, seed=1), varying, seed=rate)
+    tail = rec.blame(percentile=99)
+    assert tail.parts["compute_infer"] > 0.8 * tail.latency_ns
+    assert tail.remedy is None
+    assert "compute_infer" not in rec.blame().remedies
+
+
 @pytest.mark.parametrize(
     ("where", "chosen"),
     [

@@ -123,6 +123,8 @@ def remedies(blame: Blame) -> dict[str, Remedy]:
             after = known[key]
             if after is None or after.latency_ns >= before.latency_ns or after.parts.get(cause, 0) >= part_ns:
                 continue
+            if cause == split.COMPUTE_INFER and not outcomes.is_faster(before, after):
+                continue
             remedy = Remedy(
                 edits, part_ns, after.parts.get(cause, 0), before.latency_ns, after.latency_ns,
                 _p99_ms(before.recording), _p99_ms(after.recording), blame.latency_ns,
@@ -177,6 +179,13 @@ class _Outcomes:
                 return position
             latest = max(latest, end_ns.get(arrived[position].serial, 0))
         return start
+
+    def is_faster(self, before: Blame, after: Blame) -> bool:
+        """Return whether the batch of the request typically takes less time: its execution alone may be luck."""
+        times = self._rerun.times
+        sizes = ({batch.number: batch.size for batch in one.recording.batches} for one in (before, after))
+        rows_before, rows_after = (size[one.request.batch] for size, one in zip(sizes, (before, after), strict=True))
+        return times(rows_after) < times(rows_before)
 
     def of_edits(self, edits: Edits) -> Blame | None:
         """Return the outcome of an edited configuration; None if it is invalid or the request does not run."""

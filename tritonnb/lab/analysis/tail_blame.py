@@ -360,19 +360,24 @@ def _find_remedy(tail: TailBlame) -> TailRemedy | None:
     slow = [serials[request.serial] for request in tail.requests if request.serial in serials]
     if not slow:
         return None
-    before = rerun.run(rerun.config, rerun.arrivals)
-    known_ms = _latencies(before)
+    before = _executed(rerun.run(rerun.config, rerun.arrivals))
+    known_ms = {serial: wait_ms + execution_ms for serial, (wait_ms, execution_ms, _) in before.items()}
     slow = [serial for serial in slow if serial in known_ms]
     total_ms = sum(known_ms[serial] for serial in slow)
     best: TailRemedy | None = None
     for edits in _candidates(tail):
         try:
-            after = rerun.run(rerun.edited(edits), rerun.arrivals)
+            after = _executed(rerun.run(rerun.edited(edits), rerun.arrivals))
         except InvalidArgumentError:
             continue
-        after_ms = _latencies(after)
-        if not all(serial in after_ms for serial in slow):
+        if not all(serial in after for serial in slow):
             continue
+        # Slow requests are chosen by their times: an execution that is drawn again is shorter without any remedy.
+        after_ms = {
+            serial: wait_ms + before[serial][1] * rerun.times(rows) / rerun.times(before[serial][2])
+            for serial, (wait_ms, _, rows) in after.items()
+            if serial in before
+        }
         helped = sum(after_ms[serial] < (1 - _HELPED) * known_ms[serial] for serial in slow)
         if helped <= (0 if best is None else best.helped + _WORTH_MORE * len(slow)):
             continue
@@ -388,8 +393,17 @@ def _find_remedy(tail: TailBlame) -> TailRemedy | None:
     return best if best is not None and best.helped > len(slow) / 2 else None
 
 
-def _latencies(rec: Recording) -> dict[int, float]:
-    return {request.serial: request.latency_ns / 1e6 for request in last_executions(rec.requests)}
+def _executed(rec: Recording) -> dict[int, tuple[float, float, int]]:
+    """Return the wait and the execution of each request in ms, and the rows of its batch, by serial."""
+    rows = {batch.number: batch.size for batch in rec.batches}
+    return {
+        request.serial: (
+            (request.exec_start_ns - request.received_ns) / 1e6,
+            (request.exec_end_ns - request.exec_start_ns) / 1e6,
+            rows[request.batch],
+        )
+        for request in last_executions(rec.requests)
+    }
 
 
 def _candidates(tail: TailBlame) -> list[dict[str, Any]]:
