@@ -59,6 +59,10 @@ class Agreement:
         return Agreement(batches, self.identical + other.identical, difference, causes)
 
 
+#: The note on a model in a trace without instances: a batch may have run on any instance that was idle.
+UNNAMED_INSTANCES = "the names of instances are made up, since a trace has none"
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSource:
     """The origin of a reconstructed recording.
@@ -87,6 +91,11 @@ class TraceSource:
         notes = [note for note in self.notes if not note.startswith("model '") or note.startswith(f"model '{model}'")]
         unknown_rows = {name: rows for name, rows in self.unknown_rows.items() if name == model}
         return TraceSource(tuple(notes), self.sampled, agreements, unknown_rows)
+
+    @property
+    def names_instances(self) -> bool:
+        """True if the instances are those that the server reported."""
+        return not any(note.endswith(UNNAMED_INSTANCES) for note in self.notes)
 
     def remarks(self) -> list[str]:
         """State the limits of the recording, one sentence each without a period."""

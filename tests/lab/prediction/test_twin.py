@@ -328,6 +328,10 @@ def test_slow_instance_is_neither_a_stall_nor_a_slow_down(ratio: float, number: 
     assert times.slow_down == pytest.approx({1: 1.0, 2: 1.0}, abs=0.06)
     assert [(one.batch, round(one.time_ns / ns)) for one, ns in times.outliers] == [(400, 4)]
     assert times.instance_speeds["slow"] / times.instance_speeds["fast"] == pytest.approx(ratio, rel=0.05)
+    # A trace names no instances: any execution may be one of the slow instance.
+    named = (replace(one, instance=rng.choice(("fast", one.instance))) for one in executions)
+    unnamed = LearnedTimes((*named, execution(400, "slow", stall=4)), knows_instances=False)
+    assert {one.batch for one, _ in unnamed.outliers} <= {400}
 
 
 def test_interrupted_prediction_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,14 @@ class LearnedTimes(VaryingService):
         Number of servers on which they ran.
     are_of_single : bool
         Whether the times are those of the only instance of a server.
+    knows_instances : bool
+        Whether it is known which instance ran each execution.
     """
 
     executions: tuple[RecordedExecution, ...]
     replicas: int = 1
     are_of_single: bool = False
+    knows_instances: bool = True
 
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with a number of instances.
@@ -201,8 +204,10 @@ class LearnedTimes(VaryingService):
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
     def _expected_ns_of(self, one: RecordedExecution) -> float:
-        """Return the typical time of an execution on its instance."""
-        return self.expected_ns(one.rows, one.busy) * self._fit[2].get(one.instance, 1.0)
+        """Return the typical time of an execution on its instance; on the slowest instance if its own is not known."""
+        speeds = self._fit[2]
+        speed = speeds.get(one.instance, 1.0) if self.knows_instances else max(speeds.values(), default=1.0)
+        return self.expected_ns(one.rows, one.busy) * speed
 
     @cached_property
     def of_executions(self) -> LearnedTimes:
@@ -486,7 +491,8 @@ def service(rec: Recording) -> LearnedTimes:
     """
     if not rec.batch_sizes():
         raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
-    return LearnedTimes(tuple(executions_of(rec)), max(1, len(rec.replicas)))
+    knows_instances = rec.source is None or rec.source.names_instances
+    return LearnedTimes(tuple(executions_of(rec)), max(1, len(rec.replicas)), knows_instances=knows_instances)
 
 
 def outliers(rec: Recording) -> list[Outlier]:

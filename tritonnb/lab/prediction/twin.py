@@ -306,10 +306,10 @@ class Twin:
         lines = [f"Twin of '{self._config.name}', from {pluralize(len(times.executions), 'execution')}"]
         for rows in self.sizes:
             count = sum(1 for one in times.executions if one.rows == rows)
-            size = times.function.sizes.get(rows)
+            stalled = sum(one.rows == rows for one, _ in times.outliers)
             rare = "" if times.function.is_supported(rows) else ", from its neighbours, too"
-            stalled = f", {size.stalled} stalled" if size is not None and size.stalled else ""
-            lines.append(f"  batch size {rows:>4}: {count:>5} x {self.range_ms(rows)} ms{rare}{stalled}")
+            stalls = f", {stalled} stalled" if stalled else ""
+            lines.append(f"  batch size {rows:>4}: {count:>5} x {self.range_ms(rows)} ms{rare}{stalls}")
         dispatch_ms = statistics.median(one.dispatch_ns for one in times.executions) / 1e6
         lines.append(f"  of it before the execution begins: {dispatch_ms:.3f} ms (median)")
         slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())

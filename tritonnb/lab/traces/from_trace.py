@@ -20,7 +20,7 @@ from tritonnb.lab.traces.trace_file import content_of, read_entries, requests_of
 from tritonnb.lab.traces.traced_request import TracedRequest
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.trace_source import Agreement, TraceSource
+from tritonnb.recording.trace_source import UNNAMED_INSTANCES, Agreement, TraceSource
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.trace_entry import TraceEntry
@@ -266,7 +266,7 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
         yield f"model '{model.name}': its configuration is not known, so the reasons of its batches are not inferred"
     elif config.dynamic_batching.priority_levels:
         yield f"model '{model.name}': priorities are not in a trace"
-    yield f"model '{model.name}': the names of instances are made up, since a trace has none"
+    yield f"model '{model.name}': {UNNAMED_INSTANCES}"
     yield from _note_on_rows(model)
     if config is None or any(group.gpus for group in config.instance_group):
         return
