@@ -82,7 +82,7 @@ TRICKS = {
         grpc=True,
     ),
     "plain gRPC requests are read without protobuf": Part(
-        ((f"{_GRPC}/dispatch.py", "read_plain(serialized) or MESSAGES_OF", "MESSAGES_OF"),), grpc=True
+        ((f"{_GRPC}/dispatch.py", "message = read_plain(serialized)", "message = None"),), grpc=True
     ),
 }
 

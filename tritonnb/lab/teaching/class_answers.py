@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
 from tritonnb.lab.teaching.worksheet import Answer, Grade, Worksheet
 from tritonnb.scheduling.reasons import pluralize
@@ -55,6 +56,7 @@ class ClassAnswers:
         return f"{count} x {mistake}"
 
 
+@with_short_traceback
 def grade_class(worksheet: Worksheet, answers: str | Mapping[str, Answer]) -> ClassAnswers:
     r"""Grade the answers of a class, as they were pasted from a chat, a form or a spreadsheet.
 
