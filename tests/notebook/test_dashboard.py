@@ -182,19 +182,21 @@ def test_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_watching_an_ensemble_shows_its_graph_and_the_batches_of_a_step(tmp_path: Path) -> None:
+def test_watching_an_ensemble_shows_its_graph_and_the_batches_of_its_steps(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     (tmp_path / "twice" / "1").mkdir(parents=True)
     (tmp_path / "twice" / "config.pbtxt").write_text(TWICE)
     with Server(tmp_path, port=0) as server:
         view = server["twice"].watch()
-        _, graph = view.children
+        _, graph, batches = view.children
         with server.record() as rec:
             server["twice"](A=[[1.0, 2, 3, 4]], B=[[1.0, 1, 1, 1]])
         until(graph, "graph", lambda: "compute" in graph.graph["nodes"][1]["texts"][-1])
+        until(batches, "picture", lambda: bool(batches.picture))
+        assert [step["model"] for step in batches.picture["requests"][0]["steps"]] == ["add_sub", "add_sub"]
         graph._handle_custom_msg({"select": "add_sub"}, [])
-        until(view, "children", lambda: len(view.children) == 3)
-        step = view.children[2]
+        until(view, "children", lambda: len(view.children) == 4)
+        step = view.children[3]
         assert isinstance(step, LiveBatchView)
         view.close()
         assert step.live

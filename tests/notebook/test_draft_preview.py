@@ -141,3 +141,16 @@ def test_draft_is_replayed_again_only_after_new_requests_of_its_model(
         editor.close()
         server.unload("edited")
         server.unload("other")
+
+
+def test_draft_of_a_called_model_is_previewed_for_its_pipeline(server: tnb.Server, editor: ConfigEditor) -> None:
+    @server.model(max_batch_size=8)
+    def caller(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return next(iter(server["slow"](X=X).values()))
+
+    tnb.load(server["caller"], rate=100, requests=20, seed=1).wait()
+    edit(editor, max_queue_delay_microseconds=50_000)
+    sentence = editor.preview["text"].partition(" Pipeline 'caller': p50 ")[2]
+    before, after = map(float, sentence.split(" ms")[0].split(" → "))
+    assert after > before + 20
+    server["caller"].unload()

@@ -334,6 +334,11 @@ interface Graph {
   nodes: GraphNode[]; edges: GraphEdge[]; layers: number; places: number; description: string;
   total?: string; problem?: string;
 }
+/** One time axis in ms for all steps of an ensemble (tritonnb/notebook/step_batches.py). */
+interface StepsPicture { span: number; lanes: string[]; batches: StepBatch[]; requests: PipelineShape[] }
+interface StepBatch { lane: number; model: string; begin: number; end: number; rows: number; requests: number[] }
+interface PipelineShape { label: string; begin: number; end: number; failed: string; steps: PipelineStep[] }
+interface PipelineStep { model: string; name: string; text: string; begin: number; start: number; batch: number }
 interface GraphArrow { path: string; x: number; y: number; anchor: string }
 
 // --- traffic (tritonnb/notebook/traffic.py) -------------------------------------------------------------

@@ -105,7 +105,8 @@ class DraftPreview:
 
     def _show_replay(self, model: ModelHandle, history: EventHistory, draft: pb.ModelConfig) -> None:
         try:
-            text, figures, boxes = previews.call(preview_draft, history, model.running_config(), draft)
+            configs = model.server.call(model.server.engine.configs)
+            text, figures, boxes = previews.call(preview_draft, history, configs, draft)
         except TritonError as error:
             text, figures, boxes = f"No preview: {error.message}", {}, []
         self._show(model, {"text": text, "figures": figures}, boxes)

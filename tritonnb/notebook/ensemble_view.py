@@ -1,4 +1,4 @@
-"""``server["ocr"].watch()`` of an ensemble: its graph, with the queue and the times of each step."""
+"""``server["ocr"].watch()`` of an ensemble: its graph, and the batches of its steps on one time axis."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import traitlets
 
 from tritonnb.core.json_types import Json
 from tritonnb.notebook.server_monitor import ServerMonitor
+from tritonnb.notebook.step_batches import MOST_EVENTS, StepBatches, newest_requests
 from tritonnb.notebook.views import PolledView
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.server.model_handle import ModelHandle
 
 
 class Graph(anywidget.AnyWidget):
-    """The graph of an ensemble: ``nodes`` with their texts, ``edges``, and a ``description``.
+    """The graph of an ensemble: ``nodes`` with their texts, ``edges``, and a ``description``; ``lit`` names steps.
 
     Parameters
     ----------
@@ -28,6 +29,7 @@ class Graph(anywidget.AnyWidget):
     _esm = javascript("ensemble_graph")
     _css = stylesheet("dashboard")
     graph = traitlets.Dict().tag(sync=True)
+    lit = traitlets.Dict().tag(sync=True)
 
     def __init__(self, select: Callable[[str], object]) -> None:
         super().__init__()
@@ -35,7 +37,10 @@ class Graph(anywidget.AnyWidget):
 
 
 class EnsembleView(PolledView):
-    """The graph of a served ensemble, renewed every second; the batches of the step that was clicked are below it."""
+    """The graph of a served ensemble and the batches of its steps, renewed every second.
+
+    A request that is selected lights up in both; the live view of a step that was clicked is below them.
+    """
 
     def __init__(self, model: ModelHandle) -> None:
         self._model = model
@@ -43,18 +48,27 @@ class EnsembleView(PolledView):
         self._monitor.update()
         self._graph = Graph(lambda name: self._worker.submit(lambda: self._show_step(name)))
         self._graph.graph = self._monitor.graph(model.name)
+        self._batches = StepBatches()
+        self._batches.picture = self._newest()
+        widgets.jslink((self._batches, "lit"), (self._graph, "lit"))
         status = widgets.HTML(f"<b>{html.escape(model.name)}</b>: select a step to see its batches.")
-        super().__init__(f"tritonnb view {model.name}", status, [self._graph])
+        super().__init__(f"tritonnb view {model.name}", status, [self._graph, self._batches])
 
     def refresh(self) -> None:
-        """Read the queues and the times of the steps; called on the thread of the view."""
+        """Read the queues, the times of the steps and the newest requests; called on the thread of the view."""
         if self._monitor.update():
             self._graph.graph = self._monitor.graph(self._model.name)
+            self._batches.picture = self._newest()
             self.keep_last_state()
 
     def last_state(self) -> str:
         """Return the graph in words as HTML."""
         return f"<p>{html.escape(self._graph.graph['description'])}</p>"
+
+    def _newest(self) -> Json:
+        engine = self._model.server.engine
+        events = self._model.server.call(engine.stream.recent.copy, MOST_EVENTS)
+        return newest_requests(events, self._model.name, self._monitor.models_below(self._model.name))
 
     def close(self) -> None:
         """Stop reading, and close the view."""
@@ -65,4 +79,4 @@ class EnsembleView(PolledView):
         steps: list[Json] = self._graph.graph["nodes"]
         if any(node["label"] == name and node["step"] >= 0 for node in steps):
             # Not in `_parts`: the step's own view stays open when this view is closed.
-            self.children = (self.status, self._graph, ModelHandle(self._model.server, name).watch())
+            self.children = (self.status, self._graph, self._batches, ModelHandle(self._model.server, name).watch())

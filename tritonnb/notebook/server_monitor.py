@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.models import step_names
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.model_config.diff import describe_changes
 from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity, measures
@@ -150,6 +151,17 @@ class ServerMonitor:
             "problem": self._activity.problem(ensemble),
             "description": f"{_graph_in_words(ensemble, graph, steps)} {total}",
         }  # fmt: skip
+
+    def models_below(self, ensemble: str) -> list[str]:
+        """Return the models of an ensemble's steps, and those of the ensembles in it."""
+        found: list[str] = []
+        ahead = [ensemble]
+        while ahead:
+            for name in step_names(self._configs[ahead.pop()]):
+                if name not in found and name in self._configs:
+                    found.append(name)
+                    ahead.append(name)
+        return found
 
     def is_idle(self, model: str) -> bool:
         """Return whether no request of a model was executed in the last intervals."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.packed_events import Packed, positions, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun
 from tritonnb.lab.analysis.reproduction import is_near
 from tritonnb.lab.analysis.rerun import Rerun
 from tritonnb.model_config.read import AnyConfig, read_config
@@ -70,16 +73,20 @@ class DraftReplay:
 
 
 def preview_draft(
-    history: Iterable[Packed], config: pb.ModelConfig, draft: pb.ModelConfig
+    history: Iterable[Packed], configs: Mapping[str, pb.ModelConfig], draft: pb.ModelConfig
 ) -> tuple[str, dict[str, tuple[float, float]], list[tuple[str, int, int, int]]]:
     """Return what a preview of a draft shows: the verdict, the figures, and the batches under the draft.
+
+    Of a model that is part of one pipeline, the verdict ends with what the draft does to the pipeline.
 
     Parameters
     ----------
     history : iterable of tuple
         Packed events of any models.
-    config, draft : ModelConfig
-        The running configuration, and the edited one.
+    configs : dict of str to ModelConfig
+        The running configurations of all models.
+    draft : ModelConfig
+        The edited configuration of one of them.
 
     Returns
     -------
@@ -96,17 +103,39 @@ def preview_draft(
     >>> from tritonnb import fixed, poisson, simulate
     >>> from tritonnb.core.packed_events import pack
     >>> rec = simulate('name: "m" max_batch_size: 8 dynamic_batching { }', poisson(150, 2, seed=1), fixed(10))
-    >>> text, figures, batches = preview_draft(map(pack, rec.events), rec.configs["m"], rec.configs["m"])
+    >>> text, figures, batches = preview_draft(map(pack, rec.events), rec.configs, rec.configs["m"])
     >>> figures["refused"], batches[0][0]
     ((0, 0), 'm_0')
     """
-    events = deque((packed for packed in history if packed[_MODEL] == config.name), maxlen=_MOST_EVENTS)
+    every = list(history)
+    config = configs[draft.name]
+    events = deque((packed for packed in every if packed[_MODEL] == config.name), maxlen=_MOST_EVENTS)
     replay = replay_draft(Recording(map(unpack, events), {config.name: config}), draft)
     batches = [
         (batch.instance, replay.begin_ns + batch.exec_start_ns, replay.begin_ns + batch.exec_end_ns, batch.size)
         for batch in replay.after.batches
     ]
-    return replay.verdict(), replay.figures(), batches
+    verdict = replay.verdict()
+    with suppress(InvalidArgumentError):  # not all of the pipeline was recorded
+        verdict = f"{verdict} {_of_pipeline(every[-_MOST_EVENTS:], configs, draft)}".rstrip()
+    return verdict, replay.figures(), batches
+
+
+def _of_pipeline(history: Sequence[Packed], configs: Mapping[str, pb.ModelConfig], draft: pb.ModelConfig) -> str:
+    """Return what a draft does to the pipeline that its model is part of; empty if there is not exactly one."""
+    rec = Recording(map(unpack, history), configs)
+    parts = [{one.model for root in pipeline.requests for one in root.walk()} for pipeline in rec.pipelines.values()]
+    concerned = [models for models in parts if draft.name in models]
+    if len(concerned) != 1:
+        return ""
+    [models] = concerned
+    rerun = PipelineRerun(Recording((event for event in rec.events if event.model in models), configs))
+    runs = [rerun.run(run).pipelines for run in (rerun.configs, {**rerun.configs, draft.name: draft})]
+    latencies = [sorted(request.latency_ns / 1e6 for request in run[rerun.model].requests) for run in runs]
+    p50, p99 = ([quantile(known, share) for known in latencies] for share in (0.5, 0.99))
+    return (
+        f"Pipeline '{rerun.model}': p50 {p50[0]:.1f} → {p50[1]:.1f} ms, p99 {p99[0]:.1f} → {p99[1]:.1f} ms (simulated)."
+    )
 
 
 def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requests: int = 1000) -> DraftReplay:

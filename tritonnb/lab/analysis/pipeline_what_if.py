@@ -70,6 +70,8 @@ class PipelineRerun:
         [self.model] = rec.pipelines
         arrivals = RecordedArrivals(rec)
         self.arrivals = arrivals.of_clients()
+        if self.model not in self.arrivals:
+            raise InvalidArgumentError(f"what_if expected the arrivals at '{self.model}', got none")
         recorded: dict[str, Service] = {**learned_calls(rec, arrivals)}
         executed = {batch.model for batch in rec.batches}
         for name in sorted(executed - recorded.keys()):

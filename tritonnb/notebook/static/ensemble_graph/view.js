@@ -1,6 +1,6 @@
 // The graph of an ensemble: a box for each step with its queue and its times, arrows with the tensors between them.
 // From left to right where there is room, with shorter arrows if necessary; elsewhere from top to bottom. A step can be
-// selected: its model is shown.
+// selected: its model is shown. The steps of a request that is selected elsewhere light up.
 
 import { connect, make, makeSvg } from "../shared/dom.js";
 import { arrange } from "./arrange.js";
@@ -44,7 +44,7 @@ function draw(graph, room) {
     ...nodes.map((node, index) => drawNode(node, boxes[index], isLow)));
 }
 
-/** @param {WidgetContext<{ graph: Graph }>} context */
+/** @param {WidgetContext<{ graph: Graph, lit: Record<string, string> }>} context */
 function render({ model, el }) {
   const picture = make("div", { class: "tnb-graph tnb-controls", tabIndex: 0, role: "region",
     aria: { label: "Ensemble graph" } });
@@ -60,6 +60,13 @@ function render({ model, el }) {
     total.replaceChildren(numbers ?? "", problem ? make("span", { class: "tnb-warning" }, ` ⚠ ${problem}`) : "");
     picture.replaceChildren(draw(model.get("graph"), picture.clientWidth - 2 * PADDING));
     if (focused) picture.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
+    light();
+  };
+  const light = () => {
+    const lit = model.get("lit") ?? {};
+    for (const node of picture.querySelectorAll("[data-name]")) {
+      node.classList.toggle("tnb-lit", node.dataset.name in lit);
+    }
   };
   const select = (event) => {
     const name = event.target.closest("[data-name]")?.dataset.name;
@@ -74,7 +81,7 @@ function render({ model, el }) {
     width = picture.clientWidth;
   });
   observer.observe(picture);
-  const disconnect = connect(model, { "change:graph": show }, el);
+  const disconnect = connect(model, { "change:graph": show, "change:lit": light }, el);
   return () => {
     observer.disconnect();
     disconnect();
