@@ -66,6 +66,7 @@ test: $(MODELS) $(COMPILED)
 
 test-browser: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser $(wildcard tests/*/test_browser_*.py tests/*/*/test_browser_*.py)
+	$(BIN)/python -m tests.lab.teaching.students 1000
 
 # The tests that are repeated with the models in their own processes.
 test-isolated: $(MODELS) $(COMPILED)

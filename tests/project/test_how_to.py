@@ -1,4 +1,4 @@
-"""The how-to guides and the README work: their Python, Bash and IPython blocks run in order, in an empty directory."""
+"""The guides and the README work: their Python, Bash and IPython blocks run in order, in an empty directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs/how-to").glob("*.md") if path.stem != "index")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs/teaching.md",
+    *sorted(path for path in (ROOT / "docs/how-to").glob("*.md") if path.stem != "index"),
+]
 BLOCK = re.compile(r"^```(python|bash|ipython)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Packages that a page needs beyond those of the server.
 NEEDED = {
@@ -22,7 +26,8 @@ NEEDED = {
     "serve-an-onnx-model": ["onnx", "onnxruntime"],
     "serve-a-torchscript-model": ["torch"],
     "serve-a-pytorch-2-model": ["torch"],
-    "serve-a-scikit-learn-model": ["sklearn"],
+    "serve-a-scikit-learn-model": ["sklearn", "skl2onnx"],
+    "build-an-ensemble": ["onnx", "onnxruntime", "PIL"],
     "serve-a-tensorflow-model": ["tensorflow"],
     "serve-trees": ["treelite", "xgboost", "sklearn"],
     "serve-with-openvino": ["openvino"],
