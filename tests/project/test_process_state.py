@@ -140,6 +140,7 @@ LISTED = {
     "model_zoo/digits.py": {"torch.manual_seed"},  # python -m tritonnb.model_zoo.digits
     "model_zoo/tiny_gpt.py": {"torch.set_num_threads"},
     "notebook/worker.py": {"atexit.register"},
+    "notebook/side_process.py": {"atexit.register", "os.nice"},  # the priority is that of the process it starts
     "lab/load/running_sweep.py": {"atexit.register"},
 }
 

@@ -105,7 +105,7 @@ def preview_draft(
     >>> rec = simulate('name: "m" max_batch_size: 8 dynamic_batching { }', poisson(150, 2, seed=1), fixed(10))
     >>> text, figures, batches = preview_draft(map(pack, rec.events), rec.configs, rec.configs["m"])
     >>> figures["refused"], batches[0][0]
-    ((0, 0), 'm_0')
+    ((0, 0), 'm_0_0')
     """
     every = list(history)
     config = configs[draft.name]
