@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.errors import UnavailableError
 
 # --- servers that refuse --------------------------------------------------------------------------
 
@@ -110,3 +111,18 @@ def test_port_of_another_endpoint_is_recognised(given: str, message: str) -> Non
 def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(tnb.TritonError, match="URL of a server expected http://HOST:PORT"):
         tnb.connect(url)
+
+
+@pytest.mark.parametrize("over", ["http", "grpc"])
+def test_refusal_of_a_busy_model_is_not_taken_for_an_absent_server(over: str) -> None:
+    with tnb.Server(port=0, grpc_port=0) as server:
+
+        @server.model(max_batch_size=0)
+        def busy(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            raise UnavailableError("Request timeout expired")
+
+        url = server.url if over == "http" else f"grpc://127.0.0.1:{server.grpc_port}"
+        with tnb.connect(url) as remote, pytest.raises(UnavailableError) as raised:
+            remote["busy"](X=[1.0])
+    assert "Request timeout expired" in str(raised.value)
+    assert "responds" not in str(raised.value)

@@ -32,6 +32,8 @@ TIMEOUT_S = 30.0
 #: Statuses of HTTP and codes of gRPC of servers and proxies that refuse callers.
 _REFUSED = {401: "authentication failed", 403: "access denied", 407: "the proxy requires authentication"}
 _REFUSED_CODES = {"UNAUTHENTICATED": "authentication failed", "PERMISSION_DENIED": "access denied"}
+#: Texts of grpcio about a connection that failed.
+_NO_CONNECTION = ("failed to connect", "DNS", "resol", "Socket closed", "onnection ", "http1.x")
 _HEADERS = "pass the credentials as headers="
 
 
@@ -168,7 +170,11 @@ def grpc_errors(where: str, timeout_s: float) -> Iterator[None]:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise UnavailableError(f"no response from {where} within {timeout_s:g} s") from error
         if code is grpc.StatusCode.UNAVAILABLE:
-            raise UnavailableError(f"no gRPC server responds at {where}: {error.details()}") from error
+            # A server with a full queue responds with this status, too: only the text tells who made it.
+            details = error.details() or ""
+            is_absent = not details or any(text in details for text in _NO_CONNECTION)
+            failure = f"no gRPC server responds at {where}" if is_absent else where
+            raise UnavailableError(f"{failure}: {details}") from error
         if code.name in _REFUSED_CODES:
             raise InvalidArgumentError(
                 f"{where}: {_REFUSED_CODES[code.name]} ({error.details()}): {_HEADERS}"

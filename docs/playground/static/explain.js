@@ -109,7 +109,8 @@ class ExplainPage {
     if (number !== this.number) return; // a newer one is on its way
     this.markdown = lines;
     part("answer").replaceChildren(...rendered(lines));
-    this.say(sources.length ? "Explained in this page; nothing was uploaded." : "");
+    if (sources.length) this.say("Explained in this page; nothing was uploaded.");
+    else if (document.body.dataset.ready) this.say("");
     document.body.dataset.explained = String(sources.length);
   }
 
