@@ -20,7 +20,7 @@ from tests.lab.conftest import FLAT, Gate
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import measure
 from tritonnb.lab.load import trial
-from tritonnb.lab.load.running_sweep import Grid, Sweep, SweepPlan
+from tritonnb.lab.load.running_sweep import Configs, Grid, Sweep, SweepPlan
 from tritonnb.lab.load.trial import SimulatedTrials, Trial, virtual_arrivals
 from tritonnb.lab.load.workload import WorkloadOptions, workload
 from tritonnb.lab.simulation.service import Service
@@ -306,11 +306,11 @@ def test_sweep_that_measures_the_promising_configurations_finds_the_winner_of_al
     seeds = count()
 
     def in_virtual_time(*args: Any) -> Trial:
-        _, load_options, constraint, _, edits, config = args
+        _, load_options, constraint, _, edits, configs = args
         options = {name: value for name, value in load_options.items() if name in WorkloadOptions.__annotations__}
         arrivals = virtual_arrivals(workload(**options))
-        trials = SimulatedTrials(constraint, next(seeds), tnb.jittered(service, sigma=0.05))
-        return trials.run(arrivals, edits, config)
+        trials = SimulatedTrials(constraint, next(seeds), {"held": tnb.jittered(service, sigma=0.05)})
+        return trials.run(arrivals, edits, configs)
 
     monkeypatch.setattr("tritonnb.lab.load.trial.run_live_trial", in_virtual_time)
     grid: dict[str, Any] = {"max_batch_size": [1, 2, 4, 8], "max_queue_delay_microseconds": [0, 5000], "count": [1, 2]}
@@ -384,7 +384,7 @@ def test_wrong_arguments_are_reported_before_measuring(
     assert server["held"].stats()["inference_count"] == 0
 
 
-def test_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -> None:
+def test_ensemble_is_loaded_and_swept_with_its_steps(tmp_path: Path) -> None:
     (tmp_path / "twice" / "1").mkdir(parents=True)
     (tmp_path / "twice" / "config.pbtxt").write_text(
         """
@@ -402,10 +402,9 @@ def test_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -
         recording = tnb.load(server["twice"], clients=2, requests=10).wait().recording
         assert recording is not None
         assert {batch.model for batch in recording.batches} == {"add_sub"}
-        with pytest.raises(
-            tnb.TritonError, match="expected a model that executes batches, got an ensemble: sweep its steps"
-        ):
-            tnb.sweep(server["twice"], max_batch_size=[4], clients=1)
+        values = {"add_sub": {"max_batch_size": [4]}}
+        swept = tnb.sweep(server["twice"], models=values, clients=1, requests=20).wait()
+        assert [trial.edits_text() for trial in swept.trials] == ["add_sub: max_batch_size 4"]
 
 
 def test_stateful_model_needs_sequences(server: Server) -> None:
@@ -416,13 +415,13 @@ def test_stateful_model_needs_sequences(server: Server) -> None:
 
 
 def test_each_measured_configuration_helps_to_choose_the_next_one() -> None:
-    config = pb.ModelConfig(name="m")
-    grid: Grid = [({}, config)]
-    grid += [({"count": number}, config) for number in range(1, 20)]
+    configs = {"m": pb.ModelConfig(name="m")}
+    grid: Grid = [({}, configs)]
+    grid += [({"count": number}, configs) for number in range(1, 20)]
     tried_before: list[list[object]] = []
 
-    def run_trial(edits: dict[str, object], config: pb.ModelConfig) -> Trial:
-        return Trial(edits, config, 1.0, np.array([1.0]), 0, True, 1.0)
+    def run_trial(edits: dict[str, object], configs: Configs) -> Trial:
+        return Trial(edits, configs, 1.0, np.array([1.0]), 0, True, 1.0)
 
     def rank(tried: list[Trial]) -> list[Trial]:
         """The largest number of instances first, once a trial of it is known."""

@@ -19,7 +19,7 @@ from tritonnb.lab.analysis.constraint import Constraint
 from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.plan import Plan
 from tritonnb.lab.prediction.plan_search import GROUP
-from tritonnb.lab.prediction.prediction import rate_of, resampled_arrivals
+from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
 from tritonnb.lab.prediction.resampled_times import Resampled
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'

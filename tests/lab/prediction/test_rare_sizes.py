@@ -10,10 +10,9 @@ import pytest
 
 import tritonnb as tnb
 from tests.lab.prediction.scenarios import random_scenario
-from tritonnb.lab.analysis.summary import columns_of
 from tritonnb.lab.analysis.typical_times import TypicalTimes
 from tritonnb.lab.prediction.prediction import FIGURES, Figures
-from tritonnb.lab.simulation.latencies import latencies_from_columns
+from tritonnb.lab.prediction.timed_models import TimedModels, recorded_latencies
 from tritonnb.recording.arrivals import Arrival
 
 TWO = 'name: "m" max_batch_size: 8 dynamic_batching {{ }} instance_group {{ count: {} kind: KIND_CPU }}'
@@ -121,7 +120,10 @@ def outcome_of_prediction(seed: int) -> tuple[bool, float]:
     scenario = random_scenario(seed)
     prediction = scenario.recording.twin().predict(rate=scenario.rate, **scenario.edits)
     outcomes = [scenario.outcome(number) for number in range(11, 16)]
-    figures = [Figures.from_latencies(latencies_from_columns(columns_of(one)), len(one.instances)) for one in outcomes]
+    figures = [
+        Figures.from_latencies(recorded_latencies(one, models), models.instances_of(1))
+        for one, models in ((one, TimedModels.of(one, "test")) for one in outcomes)
+    ]
     p50_ms = statistics.median(one.latency_p50_ms for one in figures)
     inside = [getattr(one, name) in getattr(prediction, name) for name in FIGURES for one in figures]
     return prediction.latency_p50_ms.value == pytest.approx(p50_ms, rel=0.25), statistics.fmean(inside)

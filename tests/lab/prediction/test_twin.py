@@ -220,7 +220,7 @@ def test_first_executions_are_left_out() -> None:
     rec = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=3), service)
     twin = rec.twin()
     assert twin.times.stalls == ()
-    assert {twin.range_ms(rows).value for rows in twin.sizes} == {5.0}
+    assert {twin.range_ms(rows).value for rows in twin.sizes()} == {5.0}
     assert (twin.range_ms(1).low, twin.range_ms(1).high) == (5.0, 5.0)
 
 

@@ -15,9 +15,10 @@ from operator import attrgetter
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.lab.analysis.interference import Company, Interference, companies, interference_in, slow_down_of
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of
 from tritonnb.lab.analysis.typical_times import STALL_FACTOR, TypicalTimes
-from tritonnb.lab.simulation.service import Draw, VaryingService
+from tritonnb.lab.simulation.service import Draw, Service, VaryingService
 from tritonnb.recording.batches import Outlier
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
@@ -134,16 +135,20 @@ class LearnedTimes(VaryingService):
         return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
 
     @cached_property
-    def _fit(self) -> tuple[TypicalTimes, dict[int, float], dict[str, float]]:
-        """The typical time by size, the slow-down by number of busy instances, and the speeds that differ."""
+    def _fit(self) -> tuple[TypicalTimes, dict[int, float], dict[str, float], dict[str, Interference]]:
+        """The typical time by size, the slow-down by number of busy instances, the speeds that differ, and the costs.
+
+        The costs are of the other models that are executed at the same time.
+        """
         known = [one for one in self.executions if not one.first] or self.executions
         slow: dict[int, float] = {}
+        cost: dict[str, Interference] = {}
         # First the speeds, among executions with the same rows and company: a slow instance that mostly runs alone
         # would make company look fast.
         speeds = _different_speeds(((one, one.time_ns) for one in known), attrgetter("busy", "rows"))
         for _ in range(4):
             by_size, by_busy = defaultdict(list), defaultdict(list)
-            times_ns = [one.time_ns / speeds.get(one.instance, 1.0) for one in known]
+            times_ns = [one.time_ns / speeds.get(one.instance, 1.0) / slow_down_of(cost, one.beside) for one in known]
             for one, time_ns in zip(known, times_ns, strict=True):
                 by_size[one.rows].append(time_ns / slow.get(one.busy, 1.0))
             typical = TypicalTimes(by_size)
@@ -152,9 +157,10 @@ class LearnedTimes(VaryingService):
             levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
             base = statistics.median(next(iter(levels.values()))) if levels else 1.0
             slow = {busy: statistics.median(ratios) / base if base else 1.0 for busy, ratios in levels.items()}
-            pairs = ((one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known)
-            speeds = _different_speeds(pairs)
-        return typical, slow or {1: 1.0}, speeds
+            pairs = [(one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known]
+            speeds = _different_speeds((one, factor / slow_down_of(cost, one.beside)) for one, factor in pairs)
+            cost = interference_in([(one.beside, ns / speeds.get(one.instance, 1.0)) for one, ns in pairs], cost)
+        return typical, slow or {1: 1.0}, speeds, cost
 
     @property
     def function(self) -> TypicalTimes:  # type: ignore[override]
@@ -198,8 +204,16 @@ class LearnedTimes(VaryingService):
         """The factor by which executions take longer, by the recorded numbers of busy instances."""
         return self._fit[1]
 
+    @property
+    def interference(self) -> Mapping[str, Interference]:
+        """By how much executions take longer beside other models, by the names of these models."""
+        return self._fit[3]
+
     def expected_ns(self, rows: int, busy: int) -> float:
-        """Return the typical time with a number of busy instances, or with the nearest number that was recorded."""
+        """Return the typical time with a number of busy instances, or with the nearest number that was recorded.
+
+        It is the time without other models beside it.
+        """
         slow = self.slow_down
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
@@ -207,7 +221,15 @@ class LearnedTimes(VaryingService):
         """Return the typical time of an execution on its instance; on the slowest instance if its own is not known."""
         speeds = self._fit[2]
         speed = speeds.get(one.instance, 1.0) if self.knows_instances else max(speeds.values(), default=1.0)
-        return self.expected_ns(one.rows, one.busy) * speed
+        return self._typical_ns_of(one) * speed
+
+    def _typical_ns_of(self, one: RecordedExecution) -> float:
+        """Return the typical time of executions with the rows and the company of an execution."""
+        return self.expected_ns(one.rows, one.busy) * slow_down_of(self.interference, one.beside)
+
+    def factor_of(self, one: RecordedExecution) -> float:
+        """Return how many times as long as executions with its rows and its company an execution took."""
+        return one.time_ns / max(1.0, self._typical_ns_of(one))
 
     @cached_property
     def of_executions(self) -> LearnedTimes:
@@ -267,7 +289,7 @@ class LearnedTimes(VaryingService):
         """All executions but outliers and the first of each instance, with their factors of the expected time."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
         regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
-        pairs = [(one, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+        pairs = [(one, self.factor_of(one)) for one in regular]
         return list(self._undisturbed(pairs)) if self.are_of_single else pairs
 
     def _undisturbed(self, pairs: Sequence[WithFactor]) -> Iterator[WithFactor]:
@@ -325,7 +347,7 @@ class LearnedTimes(VaryingService):
         """The begins of the regular executions, and their factors without the cost of the idle time."""
         begins, factors = [], []
         for one, factor in self._regular:
-            expected_ns = max(1.0, self.expected_ns(one.rows, one.busy))
+            expected_ns = max(1.0, self._typical_ns_of(one))
             begins.append(one.begin_ns)
             factors.append(factor / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns))
         return begins, factors
@@ -366,6 +388,17 @@ class LearnedTimes(VaryingService):
 
     def draws(self, seed: int) -> Draw:
         """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
+        return self.draws_beside(seed, None)
+
+    def draws_beside(self, seed: int, company: Company | None) -> Draw:
+        """Return times as `draws`, of a model beside others.
+
+        Parameters
+        ----------
+        seed : int
+        company : Company or None
+            The models that are executed in the same run; None without others.
+        """
         recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
         rng, (begins, factors) = random.Random(seed), self.factors
         count = min(_NEIGHBOURS, len(factors))
@@ -377,7 +410,7 @@ class LearnedTimes(VaryingService):
 
         # It is not known whether the machine stalled or a rare size takes so long: only its own batch repeats it.
         proven = [_stall(*pair) for pair in self.outliers if self.function.is_supported(pair[0].rows)]
-        other = self.drawn(around, proven)
+        other = self.drawn(around, proven, company)
 
         def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
             time_ns = other(rows, now_ns, busy, idle_ns, server_idle_ns)  # a stall that was recorded here is over then
@@ -385,13 +418,16 @@ class LearnedTimes(VaryingService):
 
         return draw
 
-    def drawn(self, factor_at: Callable[[int], float], stalls: Iterable[Stall], luck: float = 0.0) -> Draw:
+    def drawn(
+        self, factor_at: Callable[[int], float], stalls: Iterable[Stall], company: Company | None, luck: float = 0.0
+    ) -> Draw:
         """Return a function of times that vary by a factor at each time, with stalls.
 
         Parameters
         ----------
         factor_at : callable
         stalls : iterable of Stall
+        company : Company or None
         luck : float, optional
             By how many standard deviations the true times of rare sizes differ from typical times.
         """
@@ -408,9 +444,33 @@ class LearnedTimes(VaryingService):
             if luck and rows not in of_size:
                 of_size[rows] = math.exp(luck * typical.deviation(rows))
             typical_ns = self.expected_ns(rows, busy) * of_size.get(rows, 1.0)
+            if company is not None:
+                typical_ns *= company.slow_down(now_ns)
             return round((typical_ns + self.idle_cost_ns(idle_ns, server_idle_ns)) * factor_at(now_ns)) + stalled_ns
 
         return draw
+
+
+@dataclass(frozen=True)
+class _Accompanied(VaryingService):
+    """The times of a model beside the other models of one simulated run."""
+
+    times: LearnedTimes
+    company: Company
+
+    @property
+    def function(self) -> TypicalTimes:  # type: ignore[override]
+        return self.times.function
+
+    def draws(self, seed: int) -> Draw:
+        return self.company.reporting(self.times.draws_beside(seed, self.company))
+
+
+def accompanied(services: Mapping[str, Service]) -> dict[str, Service]:
+    """Return the times of the models of one simulated run, in which learned times slow each other down."""
+    learned = {name: one for name, one in services.items() if isinstance(one, LearnedTimes)}
+    beside = companies({name: one.interference for name, one in learned.items()})
+    return {**services, **{name: _Accompanied(one, beside[name]) for name, one in learned.items()}}
 
 
 def _speeds(
@@ -514,11 +574,14 @@ def late_starts(rec: Recording) -> dict[int, tuple[int, int]]:
     return {one.batch: (one.dispatch_ns, typical_ns) for one in times.late_starts}
 
 
-def joined_times(recordings: Iterable[Recording]) -> LearnedTimes:
-    """Return the times of several recordings of one model, as if one had followed the other."""
-    joined: list[RecordedExecution] = []
-    for recording in recordings:
-        executions = executions_of(recording)
-        begin_ns = joined[-1].begin_ns + joined[-1].time_ns - executions[0].begin_ns if joined else 0
-        joined += [replace(one, begin_ns=one.begin_ns + begin_ns) for one in executions]
-    return LearnedTimes(tuple(joined))
+def joined_times(recorded: Iterable[Mapping[str, LearnedTimes]]) -> dict[str, LearnedTimes]:
+    """Return the times of the models in several recordings, as if one recording had followed the other."""
+    joined: dict[str, list[RecordedExecution]] = defaultdict(list)
+    end_ns = None
+    for times in recorded:
+        first_ns = min(one.executions[0].begin_ns for one in times.values())
+        later_ns = 0 if end_ns is None else end_ns - first_ns
+        for name, learned in times.items():
+            joined[name] += [replace(one, begin_ns=one.begin_ns + later_ns) for one in learned.executions]
+        end_ns = max(executions[-1].begin_ns + executions[-1].time_ns for executions in joined.values())
+    return {name: LearnedTimes(tuple(executions)) for name, executions in joined.items()}

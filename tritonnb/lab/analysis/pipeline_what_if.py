@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -11,9 +11,9 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.learned_calls import learned_calls
-from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
-from tritonnb.lab.analysis.recorded_executions import executions_of
+from tritonnb.lab.analysis.recorded_executions import executions_of, with_company
 from tritonnb.lab.analysis.reproduction import is_near
 from tritonnb.lab.simulation.models import needed_models
 from tritonnb.lab.simulation.run import run_models
@@ -30,10 +30,12 @@ _FIGURES = {
     "latency_p50_ms": "{:.2f}",
     "latency_p99_ms": "{:.2f}",
 }
+#: Other names of edits.
+_NAMES = {"instance_count": "count"}
 _STEP_FIGURES = {"mean_batch_size": "{:.2f}", "queue_mean_ms": "{:.2f}"}
 _REMARK = (
-    "Before and after are simulated with the same arrivals and execution times; what models cost each other on one "
-    "machine stays as recorded."
+    "Before and after are simulated with the same arrivals and execution times, and with what the recorded models cost "
+    "each other on one machine."
 )
 
 
@@ -45,6 +47,8 @@ class PipelineRerun:
     rec : Recording
     services : dict of str to Service, optional
         Execution times of models; by default the recorded times.
+    purpose : str, optional
+        For error messages.
 
     Attributes
     ----------
@@ -55,6 +59,8 @@ class PipelineRerun:
     services : dict of str to Service
     arrivals : dict of str to list of Arrival
         By the name of the model that clients called, in µs after the first arrival.
+    begin_ns : int
+        When the first request arrived, on the clock of the recording.
 
     Raises
     ------
@@ -63,23 +69,22 @@ class PipelineRerun:
         execution.
     """
 
-    def __init__(self, rec: Recording, services: Mapping[str, Service] | None = None) -> None:
+    def __init__(self, rec: Recording, services: Mapping[str, Service] | None = None, purpose: str = "what_if") -> None:
         if len(rec.pipelines) != 1:
             names = ", ".join(map(repr, rec.pipelines)) or "none"
-            raise InvalidArgumentError(f"what_if expected a recording of one pipeline, got {names}")
+            raise InvalidArgumentError(f"{purpose} expected a recording of one pipeline, got {names}")
         [self.model] = rec.pipelines
         arrivals = RecordedArrivals(rec)
-        self.arrivals = arrivals.of_clients()
+        self.arrivals, self.begin_ns = arrivals.of_clients(), arrivals.begin_ns
         if self.model not in self.arrivals:
-            raise InvalidArgumentError(f"what_if expected the arrivals at '{self.model}', got none")
-        recorded: dict[str, Service] = {**learned_calls(rec, arrivals)}
+            raise InvalidArgumentError(f"{purpose} expected the arrivals at '{self.model}', got none")
+        calls = learned_calls(rec, arrivals)
         executed = {batch.model for batch in rec.batches}
-        for name in sorted(executed - recorded.keys()):
-            recorded[name] = _recorded_times(rec, name, arrivals.begin_ns)
-        self.services = {**recorded, **(services or {})}
+        learned = recorded_times(rec, sorted(executed - calls.keys()), arrivals.begin_ns)
+        self.services: dict[str, Service] = {**calls, **learned, **(services or {})}
         missing = sorted({*self.arrivals, *executed} - rec.configs.keys())
         if missing:
-            raise InvalidArgumentError(f"what_if expected the configuration of model '{missing[0]}', got none")
+            raise InvalidArgumentError(f"{purpose} expected the configuration of model '{missing[0]}', got none")
         self.configs = needed_models(rec.configs, self.arrivals, self.services)
 
     def edited(self, edits: Mapping[str, Mapping[str, object]]) -> dict[str, pb.ModelConfig]:
@@ -90,27 +95,53 @@ class PipelineRerun:
         InvalidArgumentError
             If a model or a field does not exist, or a value is invalid.
         """
-        for name in edits:
-            if name not in self.configs:
-                raise InvalidArgumentError(
-                    f"what_if expected edits of {', '.join(self.configs)}, got edits of {name!r}"
-                )
-            if not isinstance(edits[name], Mapping):
-                raise InvalidArgumentError(
-                    f"what_if expected a dict of fields for model '{name}', such as {{'count': 2}}, got {edits[name]!r}"
-                )
-        return {name: with_overrides(config, edits.get(name, {})) for name, config in self.configs.items()}
+        return edited_configs(self.configs, edits, "what_if")
 
     def run(self, configs: Mapping[str, pb.ModelConfig], seed: int = 0) -> Recording:
         """Simulate configurations."""
-        return Recording(run_models(configs, self.arrivals, self.services, seed), configs, simulated=True)
+        services = accompanied(self.services)
+        return Recording(run_models(configs, self.arrivals, services, seed), configs, simulated=True)
 
 
-def _recorded_times(rec: Recording, name: str, begin_ns: int) -> LearnedTimes:
-    """Return the recorded times of one model; their moments count from the first arrival of a client."""
-    alone = rec.for_model(name)
-    later_ns = alone.first_arrival_ns - begin_ns
-    return LearnedTimes(tuple(replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)))
+def edited_configs(
+    configs: Mapping[str, pb.ModelConfig], edits: Mapping[str, Mapping[str, object]], purpose: str
+) -> dict[str, pb.ModelConfig]:
+    """Return the configurations with edits of some models; errors as of `PipelineRerun.edited`."""
+    for name, fields in edits.items():
+        if name not in configs:
+            raise InvalidArgumentError(f"{purpose} expected edits of {', '.join(configs)}, got edits of {name!r}")
+        if not isinstance(fields, Mapping):
+            raise InvalidArgumentError(
+                f"{purpose} expected a dict of fields for model '{name}', such as {{'count': 2}}, got {fields!r}"
+            )
+    named = {
+        model: {_NAMES.get(name, name): value for name, value in fields.items()} for model, fields in edits.items()
+    }
+    return {name: with_overrides(config, named.get(name, {})) for name, config in configs.items()}
+
+
+def flat_edits(edits: Mapping[str, object]) -> dict[str, object]:
+    """Return edits, which may be by model, with one name for each: ``net: count``."""
+    flat: dict[str, object] = {}
+    for name, value in edits.items():
+        flat |= (
+            {f"{name}: {field}": one for field, one in value.items()} if isinstance(value, Mapping) else {name: value}
+        )
+    return flat
+
+
+def recorded_times(rec: Recording, names: Sequence[str], begin_ns: int) -> dict[str, LearnedTimes]:
+    """Return the recorded times of models; their moments count from a time of the recording."""
+    executions = {}
+    for name in names:
+        alone = rec.for_model(name)
+        later_ns = alone.first_arrival_ns - begin_ns
+        executions[name] = [replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)]
+    replicas, knows_instances = max(1, len(rec.replicas)), rec.source is None or rec.source.names_instances
+    return {
+        name: LearnedTimes(known, replicas, knows_instances=knows_instances)
+        for name, known in with_company(executions).items()
+    }
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
 
@@ -43,6 +43,8 @@ class RecordedExecution:
     batch : int
         Its number in the recording.
     instance : str
+    beside : frozenset of str
+        The other models that its server executed when it began.
     """
 
     begin_ns: int
@@ -57,6 +59,7 @@ class RecordedExecution:
     first: bool
     batch: int
     instance: str = ""
+    beside: frozenset[str] = frozenset()
 
 
 def executions_of(rec: Recording) -> list[RecordedExecution]:
@@ -104,3 +107,34 @@ def _with_shares(executions: Sequence[RecordedExecution]) -> Iterator[RecordedEx
         following = begins[place : place + 1] if one.busy == 1 else [begin_ns]
         shared = (before[end_ns] - before[begin_ns]) / max(1, one.time_ns)
         yield replace(one, shared=shared, alone_ns=min([end_ns, *following]) - begin_ns)
+
+
+def with_company(executions: Mapping[str, Sequence[RecordedExecution]]) -> dict[str, tuple[RecordedExecution, ...]]:
+    """Return the executions of the models of a server with the other models that ran when each began.
+
+    Parameters
+    ----------
+    executions : dict of str to sequence of RecordedExecution
+        By model, with one origin of their times.
+    """
+    begins: dict[tuple[str, str], list[int]] = {}
+    latest_ends: dict[tuple[str, str], list[int]] = {}  # of the executions that began until then
+    for model, known in executions.items():
+        by_replica: dict[str, list[RecordedExecution]] = defaultdict(list)
+        for one in sorted(known, key=lambda one: one.begin_ns):
+            by_replica[replica_of(one.instance)].append(one)
+        for replica, ordered in by_replica.items():
+            begins[model, replica] = [one.begin_ns for one in ordered]
+            latest_ends[model, replica] = list(accumulate((one.begin_ns + one.time_ns for one in ordered), max))
+
+    def runs(model: str, replica: str, now_ns: int) -> bool:
+        place = bisect_right(begins.get((model, replica), ()), now_ns)
+        return place > 0 and latest_ends[model, replica][place - 1] > now_ns
+
+    def beside(model: str, one: RecordedExecution) -> frozenset[str]:
+        replica = replica_of(one.instance)
+        return frozenset(other for other in executions if other != model and runs(other, replica, one.begin_ns))
+
+    return {
+        model: tuple([replace(one, beside=beside(model, one)) for one in known]) for model, known in executions.items()
+    }

@@ -14,10 +14,10 @@ from tritonnb.lab.prediction.verify import Verification
 
 
 @with_short_traceback
-def draw(twin: Twin, ax: Axes | None = None) -> Figure:
+def draw(twin: Twin, ax: Axes | None = None, *, model: str | None = None) -> Figure:
     """Draw the execution times of a twin into ``ax`` or a new figure, up to twice the largest recorded size.
 
-    The largest batch size of the model is not exceeded.
+    The largest batch size of the model is not exceeded. The twin of a pipeline needs the name of a step as ``model``.
 
     Examples
     --------
@@ -26,17 +26,18 @@ def draw(twin: Twin, ax: Axes | None = None) -> Figure:
     >>> recording.twin().plot().alt.startswith("Execution time")
     True
     """
-    ax = axes_for(ax, 3.2, describe(twin))
-    executions = twin.times.executions
-    stalled = {begin_ns for begin_ns, _ in twin.times.stalls}
+    ax = axes_for(ax, 3.2, describe(twin, model))
+    times = twin.times_of(model)
+    executions = times.executions
+    stalled = {begin_ns for begin_ns, _ in times.stalls}
     for is_stall, colour, marker, label in ((False, COMPUTE, ".", "recorded"), (True, REFUSAL, "x", "stalls")):
         chosen = [one for one in executions if (one.begin_ns in stalled) == is_stall]
         if chosen:
             times_ms = [one.time_ns / 1e6 for one in chosen]
             ax.plot([one.rows for one in chosen], times_ms, marker, ms=4, color=colour, label=label)
-    largest = twin.sizes[-1]
-    rows = list(range(1, max(largest, min(2 * largest, twin.edited({}).max_batch_size)) + 1))
-    ranges = [twin.range_ms(size) for size in rows]
+    largest, name = twin.sizes(model)[-1], model or next(iter(twin.models.times))
+    rows = list(range(1, max(largest, min(2 * largest, twin.models.configs[name].max_batch_size)) + 1))
+    ranges = [twin.range_ms(size, model) for size in rows]
     ax.fill_between(
         rows, [one.low for one in ranges], [one.high for one in ranges], color=tint(COMPUTE), alpha=0.4, label="range"
     )
@@ -47,11 +48,12 @@ def draw(twin: Twin, ax: Axes | None = None) -> Figure:
     return figure_of(ax)
 
 
-def describe(twin: Twin) -> str:
+def describe(twin: Twin, model: str | None = None) -> str:
     """Return the alternative text."""
-    sizes = ", ".join(f"{rows} rows {twin.range_ms(rows).value:.2f} ms" for rows in twin.sizes)
-    stalls = len(twin.times.stalls)
-    return f"Execution time by batch size, {len(twin.times.executions)} executions: {sizes}; {stalls} stalls."
+    times = twin.times_of(model)
+    sizes = ", ".join(f"{rows} rows {twin.range_ms(rows, model).value:.2f} ms" for rows in twin.sizes(model))
+    stalls = len(times.stalls)
+    return f"Execution time by batch size, {len(times.executions)} executions: {sizes}; {stalls} stalls."
 
 
 @with_short_traceback
@@ -74,7 +76,7 @@ def draw_verification(verification: Verification, ax: Axes | None = None) -> Fig
     ax = axes_for(ax, 2.6, repr(verification))
     measured, prediction = verification.measured, verification.prediction
     for place, (name, value) in enumerate(measured.items()):
-        predicted = getattr(prediction, name)
+        predicted = prediction.ranges[name]
         base = predicted.value or 1.0
         ax.plot([predicted.low / base, predicted.high / base], [place] * 2, color=tint(COMPUTE), linewidth=8)
         colour = REFUSAL if name in verification.outside else INK

@@ -243,6 +243,15 @@ def config_of(model: ModelHandle | ModelAddress) -> pb.ModelConfig:
     return model.config() if isinstance(model, ModelAddress) else model.served.config
 
 
+def step_of(ensemble: ModelHandle | ModelAddress, name: str) -> ModelHandle | ModelAddress:
+    """Return a model of the server of a model: that model itself, or another one."""
+    if name == ensemble.name:
+        return ensemble
+    if isinstance(ensemble, ModelAddress):
+        return ensemble.sibling(name, -1)
+    return ModelHandle(ensemble.server, name)
+
+
 def _find_on_server(server: Server, name: str | None) -> ModelHandle:
     names = sorted(server)
     if name is None and len(names) != 1:

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 #: A live sweep measures every eighth configuration, and at least two; it predicts the others.
 _MEASURED, _LEAST = 8, 2
-RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
-#: Edits, and the configuration with them.
-Grid = list[tuple[dict[str, object], pb.ModelConfig]]
+#: Configurations by model: of a single model, or of an ensemble after the models of its steps.
+Configs = dict[str, pb.ModelConfig]
+RunTrial = Callable[[dict[str, object], Configs], Trial]
+#: Edits, and the configurations with them.
+Grid = list[tuple[dict[str, object], Configs]]
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,7 @@ class Sweep(OfThisProcess):
             predicted = rank(self._trials)
             while predicted:
                 best, *predicted = predicted
-                self._add(run_trial(best.edits, best.config))
+                self._add(run_trial(best.edits, dict(best.configs)))
                 if len(self._trials) > least and any(trial.meets for trial in self._trials[1:]):
                     break
                 predicted = rank(self._trials)

@@ -14,17 +14,19 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint
-from tritonnb.lab.analysis.learned_times import LearnedTimes, joined_times
+from tritonnb.lab.analysis.learned_times import joined_times
+from tritonnb.lab.analysis.pipeline_what_if import flat_edits
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.examples import Inputs, Shapes
-from tritonnb.lab.load.load import AnyModel, config_of, find_model
-from tritonnb.lab.load.running_sweep import Grid, RunTrial, Sweep, SweepPlan
+from tritonnb.lab.load.load import AnyModel, config_of, find_model, step_of
+from tritonnb.lab.load.running_sweep import Configs, Grid, RunTrial, Sweep, SweepPlan
 from tritonnb.lab.load.service_times import Measurement, Meter, measure_for
 from tritonnb.lab.load.sweep_result import SweepResult, noise_of, rank_by
 from tritonnb.lab.load.trial import SimulatedTrials, Trial
 from tritonnb.lab.load.workload import LoadOptions, WorkloadOptions, workload
-from tritonnb.lab.prediction.resampled_times import Resampled
+from tritonnb.lab.prediction.timed_models import TimedModels, resampled_services
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, as_arrivals
+from tritonnb.lab.simulation.models import step_names
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import Service, table
 from tritonnb.model_config.diagnose import problem_context
@@ -32,17 +34,21 @@ from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.model_handle import ModelHandle
 
 #: The fewest requests of each simulation in a search for the highest rate: with fewer, queues do not fill near the
 #: capacity, so that 500 requests showed a p99 that was 20 % too short.
 _FEWEST_SEARCHED = 2500
+#: The largest number of combinations of values.
+_MOST_COMBINATIONS = 2000
 
 
 @with_short_traceback
 def sweep(
     model: AnyModel,
     name: str | None = None,
+    models: Mapping[str, Mapping[str, Sequence[object]]] | None = None,
     *,
     constraint: str | None = None,
     rate: float | None = None,
@@ -52,14 +58,15 @@ def sweep(
     rows: int | None = None,
     sequence_length: int = 0,
     sequences: int = 4,
-    service: Service | None = None,
+    service: Service | Mapping[str, Service] | None = None,
+    instances: int | None = None,
     live: bool | str = False,
     inputs: Inputs = "random",
     shapes: Shapes | None = None,
     seed: int = 0,
     **fields: object,
 ) -> Sweep:
-    """Try configurations of a model in the background and rank them.
+    """Try configurations of a model, or of the models of an ensemble's steps, in the background and rank them.
 
     With a workload (``rate``, ``clients`` or ``arrivals``) every configuration is tried with the same workload:
     of those that satisfy the constraint, the best has the lowest p99 latency (open loop) or the highest rate (closed
@@ -77,6 +84,9 @@ def sweep(
     ----------
     model, name
         As for `load`.
+    models : dict of str to dict, optional
+        Of an ensemble, the values to try by model and field: ``{"net": {"count": [1, 2]}}``. By default, with
+        ``instances``, each step has from one instance to all that the others leave, and its delay or none.
     constraint : str, optional
         Such as ``"p99 < 50 ms"``; see `Constraint`.
     rate, arrivals, clients, rows, sequence_length, sequences, inputs, shapes, seed
@@ -88,7 +98,10 @@ def sweep(
     service : Service, optional
         By default measured, as by `service_times`, at the batch sizes that the configurations can form. If they allow
         larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
-        measurement. If that is not possible, times are extrapolated, and such configurations are never the best.
+        measurement. If that is not possible, times are extrapolated, and such configurations are never the best. Of an
+        ensemble, a dict by model.
+    instances : int, optional
+        Try only combinations with at most this number of instances, of all steps together.
     live : bool or str, optional
         Apply configurations to the running model and measure a real load; the model is restored at the end. Recordings
         of those that were measured predict the others, of which the most promising is next, until an eighth of them is
@@ -138,9 +151,19 @@ def sweep(
     }
     sent: LoadOptions = {**traffic, "inputs": inputs, "shapes": shapes}
     target = find_model(model, name)
-    grid = _grid(target, fields)
+    grid = _grid(target, models, fields, instances)
     running = grid[0][1]
-    if running.HasField("sequence_batching") and not sequence_length and not isinstance(arrivals, list):
+    executed = trial.executed_models(running)
+    given = service if isinstance(service, Mapping) or service is None else {target.name: service}
+    if given is not None and given.keys() != executed.keys():
+        raise InvalidArgumentError(
+            f"sweep expected service times of {', '.join(executed)}, got some of {', '.join(map(str, given)) or 'none'}"
+        )
+    if (
+        any(config.HasField("sequence_batching") for config in executed.values())
+        and not sequence_length
+        and not isinstance(arrivals, list)
+    ):
         raise InvalidArgumentError(
             f"model '{target.name}': a stateful model expected sequence_length= or a list of arrivals, got neither"
         )
@@ -168,40 +191,52 @@ def sweep(
             run_trial = partial(trial.run_live_trial, target, sent, bound, stopping)
             is_predictable = live != "all" and (open_loop or not sequence_length)
             return SweepPlan([run_trial, run_trial], rank=partial(rank, stopping=stopping) if is_predictable else None)
-        if service is not None:
-            return SweepPlan([trial_runner(SimulatedTrials(bound, seed, service), math.inf, stopping)])
-        measurement = measured(stopping)
-        measured_times = (measurement.times, *measurement.rounds)
-        known = [SimulatedTrials(bound, seed, table(times), max(times)) for times in measured_times]
-        runners = [trial_runner(trials, measurement.max_rate, stopping) for trials in known]
-        return SweepPlan(runners, measurement.max_rate, measurement.times)
+        if given is not None:
+            return SweepPlan([trial_runner(SimulatedTrials(bound, seed, given), math.inf, stopping)])
+        measurements = measured(stopping)
+        repetitions = zip(*([one.times, *one.rounds] for one in measurements.values()), strict=True)
+        known = [
+            SimulatedTrials(
+                bound, seed,
+                {name: table(times) for name, times in zip(measurements, of_steps, strict=True)},
+                {name: max(times) for name, times in zip(measurements, of_steps, strict=True)},
+            )
+            for of_steps in repetitions
+        ]  # fmt: skip
+        max_rate = min(one.max_rate for one in measurements.values())
+        runners = [trial_runner(trials, max_rate, stopping) for trials in known]
+        return SweepPlan(runners, max_rate, {} if len(running) > 1 else measurements[target.name].times)
 
     @cache
-    def measured(stopping: Event) -> Measurement:
-        request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
-        meter = Meter(target, rows or 1, request_options, stopping)
-        return measure_for(meter, [config for _, config in grid])
+    def measured(stopping: Event) -> dict[str, Measurement]:
+        """Measure each model that is executed; of an ensemble, with generated inputs."""
+        of_steps: LoadOptions = {"seed": seed}
+        options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed} if len(running) == 1 else of_steps
+        meters = {name: Meter(step_of(target, name), rows or 1, options, stopping) for name in executed}
+        return {name: measure_for(meter, [configs[name] for _, configs in grid]) for name, meter in meters.items()}
 
     def rank(tried: Sequence[Trial], stopping: Event) -> list[Trial]:
         """Predict the other configurations from recordings of those that were tried; the best first."""
         recordings = [trial.recording for trial in tried if trial.recording is not None and trial.recording.batches]
-        times = joined_times(recordings) if recordings else table(measured(stopping).times)
+        recorded = [TimedModels.of(recording, "sweep") for recording in recordings]
+        learned = {} if any(one.calls for one in recorded) else joined_times(one.times for one in recorded)
         sent_arrivals = arrivals_at(rate)
         sent = [] if isinstance(sent_arrivals, ClosedLoop) else as_arrivals(sent_arrivals)
         span_ns = round(max((one.time_us for one in sent), default=0.0) * 1000) or _span_ns(recordings)
         count = sum(one.rows for one in sent) or requests * (rows or 1)
 
-        def predict(edits: dict[str, object], config: pb.ModelConfig) -> Trial:
-            service: Service = times
-            if isinstance(times, LearnedTimes):  # with stalls as often as in the measured trials
-                known = times.for_instances(instance_count(config)).without_pauses
-                service = Resampled(known, seed, max(1, span_ns), max(1, count))
-            return replace(SimulatedTrials(bound, seed, service).run(sent_arrivals, edits, config), predicted=True)
+        def predict(edits: dict[str, object], configs: Configs) -> Trial:
+            if learned:  # with stalls as often as in the measured trials
+                counts = dict.fromkeys(learned, max(1, count))
+                services = resampled_services(learned, configs, seed, max(1, span_ns), counts)
+            else:
+                services = {name: table(one.times) for name, one in measured(stopping).items()}
+            return replace(SimulatedTrials(bound, seed, services).run(sent_arrivals, edits, configs), predicted=True)
 
-        others = [(edits, config) for edits, config in grid if all(edits != trial.edits for trial in tried)]
+        others = [(edits, configs) for edits, configs in grid if all(edits != trial.edits for trial in tried)]
         # The running configuration is not one of the others: its measurement is known, and it comes last.
-        known = [replace(tried[0], edits=edits, predicted=True) for edits, config in others if config == running]
-        predicted = [predict(edits, config) for edits, config in others if config != running]
+        known = [replace(tried[0], edits=edits, predicted=True) for edits, configs in others if configs == running]
+        predicted = [predict(edits, configs) for edits, configs in others if configs != running]
         return [*sorted(predicted, key=rank_by(by_rate)), *known]
 
     def trial_runner(trials: SimulatedTrials, max_rate: float, stopping: Event) -> RunTrial:
@@ -216,7 +251,7 @@ def sweep(
             target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
 
-    return Sweep(grid, begin, result, partial(trial.restored, target) if live else None)
+    return Sweep(grid, begin, result, partial(trial.restored, target, list(executed)) if live else None)
 
 
 def _span_ns(recordings: Sequence[Recording]) -> int:
@@ -225,24 +260,80 @@ def _span_ns(recordings: Sequence[Recording]) -> int:
     return sum(spans) // len(spans) if spans else 0
 
 
-def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Grid:
-    """Return the running configuration, and one for each combination of the values of the fields."""
-    served = config_of(model)
-    if served.HasField("ensemble_scheduling"):
+def _grid(
+    model: ModelHandle | ModelAddress,
+    models: Mapping[str, Mapping[str, Sequence[object]]] | None,
+    fields: Mapping[str, object],
+    instances: int | None,
+) -> Grid:
+    """Return the running configurations, and those with each combination of the values of the fields."""
+    running = _running(model)
+    executed = trial.executed_models(running)
+    if len(running) == 1:
+        by_model: Mapping[str, Mapping[str, object]] = models or {model.name: fields}
+    elif fields:
         raise InvalidArgumentError(
-            f"model '{model.name}' expected a model that executes batches, got an ensemble: sweep its steps"
+            f"model '{model.name}': sweep expected values by model, such as "
+            f"{{'{next(iter(executed))}': {{'count': [1, 2]}}}}, got {', '.join(fields)} without a model"
         )
-    if not fields:
-        raise InvalidArgumentError("sweep expected at least one field with a list of values, such as count=[1, 2]")
-    tried: dict[str, Sequence[object]] = {}
-    for name, values in fields.items():
-        if not isinstance(values, (list, tuple, range)) or not values:
-            raise InvalidArgumentError(f"{name} expected a list of values to try, got {values!r}")
-        tried[name] = values
-    combined: list[dict[str, object]] = [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
-    running = with_overrides(served, {})
-    grid: Grid = [({}, running), *((edits, with_overrides(running, edits)) for edits in combined)]
-    for _, config in grid:
-        with problem_context(config):
-            validate(config)
+    else:
+        by_model = models or (_counts_and_delays(executed, instances) if instances is not None else {})
+    unknown = sorted(by_model.keys() - executed.keys())
+    if unknown:
+        raise InvalidArgumentError(f"sweep expected values for {', '.join(executed)}, got some for '{unknown[0]}'")
+    if not any(by_model.values()):
+        hint = "count=[1, 2]" if len(running) == 1 else "{'net': {'count': [1, 2]}}, or instances=4"
+        raise InvalidArgumentError(f"sweep expected at least one field with a list of values, such as {hint}")
+    tried: dict[tuple[str, str], Sequence[object]] = {}
+    for name, of_model in by_model.items():
+        for field, values in of_model.items():
+            if not isinstance(values, (list, tuple, range)) or not values:
+                raise InvalidArgumentError(f"{field} expected a list of values to try, got {values!r}")
+            tried[name, field] = values
+    grid: Grid = [({}, running)]
+    for combined in product(*tried.values()):
+        edits: dict[str, dict[str, object]] = {}
+        for (name, field), value in zip(tried, combined, strict=True):
+            edits.setdefault(name, {})[field] = value
+        configs = {name: with_overrides(config, edits.get(name, {})) for name, config in running.items()}
+        if instances is None or sum(map(instance_count, trial.executed_models(configs).values())) <= instances:
+            grid.append((edits[model.name] if len(running) == 1 else flat_edits(edits), configs))
+    if not 1 < len(grid) <= _MOST_COMBINATIONS:
+        raise InvalidArgumentError(
+            f"sweep expected 1 to {_MOST_COMBINATIONS} combinations of values, got {len(grid) - 1}"
+            + (f" with at most {pluralize(instances, 'instance')}" if instances is not None else "")
+        )
+    for _, configs in grid:
+        for config in trial.executed_models(configs).values():
+            with problem_context(config):
+                validate(config)
     return grid
+
+
+def _running(model: ModelHandle | ModelAddress) -> dict[str, pb.ModelConfig]:
+    """Return the running configuration of a model; of an ensemble after those of the models of its steps."""
+    found: dict[str, pb.ModelConfig] = {}
+
+    def add(name: str) -> None:
+        config = config_of(step_of(model, name))
+        for step in step_names(config):
+            if step not in found:
+                add(step)
+        found[name] = with_overrides(config, {})
+
+    add(model.name)
+    return found
+
+
+def _counts_and_delays(
+    executed: Mapping[str, pb.ModelConfig], instances: int
+) -> dict[str, dict[str, Sequence[object]]]:
+    """Return numbers of instances for each step that leave one for each other step, and its delay and none."""
+    most = instances - len(executed) + 1
+    values: dict[str, dict[str, Sequence[object]]] = {}
+    for name, config in executed.items():
+        values[name] = {"count": range(1, most + 1)} if most > 0 else {}
+        delay_us = config.dynamic_batching.max_queue_delay_microseconds
+        if delay_us:
+            values[name]["max_queue_delay_microseconds"] = [0, delay_us]
+    return values

@@ -18,10 +18,9 @@ from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis.constraint import Constraint
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.export import export, perf_analyzer_command
-from tritonnb.lab.load.load import config_of
+from tritonnb.lab.load.load import config_of, step_of
 from tritonnb.lab.load.trial import Trial, simulate_load_curve
 from tritonnb.lab.load.workload import LoadOptions
-from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import table
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.recording import Recording
@@ -141,7 +140,7 @@ class SweepResult:
     @property
     def _others(self) -> list[Trial]:
         """The trials of all configurations but the running configuration."""
-        return [trial for trial in self.trials if trial.config != self.running.config]
+        return [trial for trial in self.trials if trial.configs != self.running.configs]
 
     def _is_better(self, other: Trial) -> bool:
         """Return whether it is better than the running configuration by more than the noise."""
@@ -179,7 +178,22 @@ class SweepResult:
         in place 4
         """
         model = self._served_model()
-        return trial.apply_config(model, with_overrides(config_of(model), self.best.edits))
+        if not self._is_pipeline:
+            return trial.apply_config(model, with_overrides(config_of(model), self.best.edits))
+        fields: dict[str, dict[str, object]] = {name: {} for name in trial.executed_models(self.best.configs)}
+        for flat, value in self.best.edits.items():
+            name, _, field = flat.rpartition(": ")
+            fields[name][field] = value
+        steps = {name: step_of(model, name) for name in fields if fields[name]}
+        outcomes = (
+            f"{name}: {trial.apply_config(step, with_overrides(config_of(step), fields[name]))}"
+            for name, step in steps.items()
+        )
+        return ", ".join(outcomes) or "unchanged"
+
+    @property
+    def _is_pipeline(self) -> bool:
+        return len(self.running.configs) > 1
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
         """Write the model with the best configuration to a model repository for Triton.
@@ -212,7 +226,9 @@ class SweepResult:
         ...         print(sorted(path.name for path in sweep.wait().export(directory).iterdir()))
         ['1', 'config.pbtxt']
         """
-        return export(self._served_model(), self.best.config, repository)
+        model = self._served_model()
+        paths = [export(step_of(model, name), config, repository) for name, config in self.best.configs.items()]
+        return paths[-1]
 
     def perf_analyzer(self, url: str = "localhost:8000") -> str:
         """Return a command of Triton's Perf Analyzer with the same workload, to verify the result on another server.
@@ -241,7 +257,8 @@ class SweepResult:
         Raises
         ------
         InvalidArgumentError
-            If the model is stateful, no configuration satisfies the constraint, or no service times are known.
+            If the model is stateful or an ensemble, no configuration satisfies the constraint, or no service times are
+            known.
 
         Examples
         --------
@@ -254,6 +271,8 @@ class SweepResult:
         >>> list(result.load_curves())
         ['running', 'best']
         """
+        if self._is_pipeline:
+            raise InvalidArgumentError(f"load_curves() expected a model, got the ensemble '{self.model.name}'")
         recording = self.running.recording
         if not self.service_times and recording is None:
             raise InvalidArgumentError(
@@ -328,10 +347,10 @@ class SweepResult:
         beyond = [trial.edits_text() for trial in self.trials if trial.extrapolated]
         if not beyond:
             return ""
-        largest = max(self.service_times)
+        sizes = f"of more than {max(self.service_times)} rows" if self.service_times else "of larger sizes"
         return (
-            f" Not considered, because batches of more than {largest} rows were not measured and their times are "
-            f"extrapolated: {'; '.join(beyond)}."
+            f" Not considered, because batches {sizes} were not measured and their times are extrapolated: "
+            f"{'; '.join(beyond)}."
         )
 
     def _predicted(self) -> str:
@@ -358,7 +377,7 @@ class SweepResult:
         rows = [
             trial.row()
             | {f"{name}_ms": trial.quantity(name) for name in self._constrained}
-            | {"predicted": trial.predicted and trial.config != self.running.config}
+            | {"predicted": trial.predicted and trial.configs != self.running.configs}
             for trial in [*self.trials, self.running]
         ]
         constrained = [f"{name}_ms" for name in self._constrained]
@@ -421,7 +440,7 @@ def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
             not trial.meets,
             trial.extrapolated,
             -trial.rate if by_rate else p99_ms,
-            instance_count(trial.config),
+            trial.instances,
             p99_ms,
         )
 

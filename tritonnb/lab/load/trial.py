@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import fmean
 from threading import Event
 
@@ -20,16 +21,16 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.sustained import MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs
-from tritonnb.lab.load.load import config_of, load
+from tritonnb.lab.load.load import config_of, load, step_of
 from tritonnb.lab.load.result import LoadResult
 from tritonnb.lab.load.running_load import Load
 from tritonnb.lab.load.workload import AnyLoop, LoadOptions, OpenLoop
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, poisson
 from tritonnb.lab.simulation.engine import Columns
 from tritonnb.lab.simulation.latencies import latencies_from_columns
-from tritonnb.lab.simulation.run import capacity, run
+from tritonnb.lab.simulation.run import capacity, instance_count, run_models
 from tritonnb.lab.simulation.service import Service
-from tritonnb.lab.simulation.simulate import simulate, simulated
+from tritonnb.lab.simulation.simulate import simulate
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.statistics_entry import difference
@@ -60,8 +61,9 @@ class Trial:
     Attributes
     ----------
     edits : dict
-        The fields that were set.
-    config : ModelConfig
+        The fields that were set; of a pipeline with their models: ``net: count``.
+    configs : dict of str to ModelConfig
+        Of the model; of an ensemble after those of the models of its steps.
     rate : float
         Completed requests per second; for a search with a constraint only, the highest rate of arrivals that is
         sustained: see `tritonnb.lab.analysis.sustained`.
@@ -99,7 +101,7 @@ class Trial:
     """
 
     edits: dict[str, object]
-    config: pb.ModelConfig
+    configs: Mapping[str, pb.ModelConfig]
     rate: float
     latencies_ms: npt.NDArray[np.float64]
     refused: int
@@ -109,6 +111,16 @@ class Trial:
     predicted: bool = False
     capacity_share: float = math.nan
     record: Callable[[], Recording | None] | None = field(default=None, repr=False)
+
+    @property
+    def config(self) -> pb.ModelConfig:
+        """The configuration of the model that requests are sent to."""
+        return list(self.configs.values())[-1]
+
+    @property
+    def instances(self) -> int:
+        """The number of instances of all models that are executed."""
+        return sum(map(instance_count, executed_models(self.configs).values()))
 
     @cached_property
     def recording(self) -> Recording | None:
@@ -161,34 +173,57 @@ class SimulatedTrials:
     ----------
     constraint : Constraint or None
     seed : int
-    service : Service
-    max_rows : float
-        Largest measured batch size in rows; infinity for a service model given by the user.
+    services : dict of str to Service
+        Of each model that is executed.
+    max_rows : dict of str to int, optional
+        Largest measured batch size in rows of each model; none for service models given by the user.
     """
 
     constraint: Constraint | None
     seed: int
-    service: Service
-    max_rows: float = math.inf
+    services: Mapping[str, Service]
+    max_rows: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig) -> Trial:
-        """Simulate a configuration with the given arrivals."""
-        return self._trial(arrivals, edits, config, self.seed, 0.0)
+    def run(self, arrivals: Arrivals, edits: dict[str, object], configs: Mapping[str, pb.ModelConfig]) -> Trial:
+        """Simulate configurations with the given arrivals."""
+        return self._trial(arrivals, edits, configs, self.seed, 0.0)
 
     def _trial(
-        self, arrivals: Arrivals, edits: dict[str, object], config: pb.ModelConfig, seed: int, settled: float
+        self,
+        arrivals: Arrivals,
+        edits: dict[str, object],
+        configs: Mapping[str, pb.ModelConfig],
+        seed: int,
+        settled: float,
     ) -> Trial:
-        """Simulate a configuration; the latencies of the first requests, a share of them, do not count."""
-        columns = Columns()
-        run(config, arrivals, self.service, seed, columns=columns)
-        kept, summary = latencies_from_columns(columns), columns.summary()
+        """Simulate configurations; the latencies of the first requests, a share of them, do not count."""
+        columns: dict[str, Columns] = {}
+        target, workload = list(configs)[-1], {list(configs)[-1]: arrivals}
+        run_models(configs, workload, self.services, seed, columns=columns)
+        kept, rate = latencies_from_columns(columns[target]), columns[target].summary()["rate"]
+        steps = {name: latencies_from_columns(columns[name]) for name in self.services if name in columns}
         last = kept.last
         latencies_ms = kept.latency_ns[last[int(settled * len(last)) :]] / 1e6
         meets = not kept.refused and (self.constraint is None or self.constraint.holds(latencies_ms))
-        is_extrapolated = bool(kept.batch_size.max(initial=0) > self.max_rows)
-        figures = (summary["rate"], latencies_ms, kept.refused, meets, summary["mean_batch_size"], is_extrapolated)
-        record = partial(simulated, config, arrivals, self.service, seed)
-        return Trial(edits, config, *figures, record=record)
+        is_extrapolated = any(
+            bool(step.batch_size.max(initial=0) > self.max_rows.get(name, math.inf)) for name, step in steps.items()
+        )
+        batches = sum(len(step.end_ns) for step in steps.values())
+        mean = sum(int(step.rows.sum()) for step in steps.values()) / batches if batches else 0.0
+
+        def record() -> Recording:
+            return Recording(run_models(configs, workload, self.services, seed), configs, simulated=True)
+
+        return Trial(edits, configs, rate, latencies_ms, kept.refused, meets, mean, is_extrapolated, record=record)
+
+    def _most(self, configs: Mapping[str, pb.ModelConfig], rows: int) -> float:
+        """Return the largest number of requests per second that the model with the least capacity can execute."""
+        uses = Counter({list(configs)[-1]: 1})
+        for name in reversed(list(configs)):
+            for step in configs[name].ensemble_scheduling.step:
+                uses[step.model_name] += uses[name]
+        executed = executed_models(configs)
+        return min(capacity(executed[name], self.services[name], rows) / rows / uses[name] for name in executed)
 
     def find_highest_rate(
         self,
@@ -197,7 +232,7 @@ class SimulatedTrials:
         max_rate: float,
         stopping: Event,
         edits: dict[str, object],
-        config: pb.ModelConfig,
+        configs: Mapping[str, pb.ModelConfig],
     ) -> Trial:
         """Find the highest rate that a configuration sustains under the constraint; see `sustained`.
 
@@ -213,16 +248,16 @@ class SimulatedTrials:
         max_rate : float
             Of the server.
         stopping : Event
-        edits, config
+        edits, configs
         """
-        most = min(max_rate, capacity(config, self.service, rows) / rows)
+        most = min(max_rate, self._most(configs, rows))
 
         def runs(rate: float, count: int) -> Iterator[Trial]:
             for number in range(count):
                 if stopping.is_set():
                     raise StoppedError
                 seed = self.seed + number
-                yield self._trial(arrivals_at(rate, seed), edits, config, seed, SETTLED)
+                yield self._trial(arrivals_at(rate, seed), edits, configs, seed, SETTLED)
 
         def at(share: float, tried: Sequence[Trial]) -> Trial:
             latencies_ms = np.concatenate([one.latencies_ms for one in tried])
@@ -263,17 +298,20 @@ def run_live_trial(
     constraint: Constraint | None,
     stopping: Event,
     edits: dict[str, object],
-    config: pb.ModelConfig,
+    configs: Mapping[str, pb.ModelConfig],
 ) -> Trial:
-    """Apply a configuration to the running model and measure it; ``traffic`` are arguments of `load`."""
-    apply_config(model, config)
-    before = model.stats()
+    """Apply configurations to the running models and measure them; ``traffic`` are arguments of `load`."""
+    steps = [step_of(model, name) for name in executed_models(configs)]
+    for step, config in zip(steps, executed_models(configs).values(), strict=True):
+        apply_config(step, config)
+    before = [step.stats() for step in steps]
     result = wait_for_load(load(model, record=True, **traffic), stopping)
-    new = difference(model.stats(), before)
+    new = [difference(step.stats(), earlier) for step, earlier in zip(steps, before, strict=True)]
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
-    mean = new["inference_count"] / new["execution_count"] if new["execution_count"] else math.nan
+    executions = sum(one["execution_count"] for one in new)
+    mean = sum(one["inference_count"] for one in new) / executions if executions else math.nan
     measured = (result.rate, result.latencies_ms, result.failed, meets, mean)
-    return Trial(edits, config, *measured, record=lambda: result.recording)
+    return Trial(edits, configs, *measured, record=lambda: result.recording)
 
 
 def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
@@ -292,13 +330,17 @@ def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
 
 
 @contextmanager
-def restored(model: ModelHandle | ModelAddress) -> Iterator[None]:
-    """Restore the configuration of a running model at the end of a block, even after an error."""
-    config = config_of(model)
-    try:
+def restored(model: ModelHandle | ModelAddress, steps: Iterable[str] = ()) -> Iterator[None]:
+    """Restore the configuration of a running model, or of steps, at the end of a block, even after an error."""
+    with ExitStack() as former:
+        for one in [step_of(model, name) for name in steps] or [model]:
+            former.callback(apply_config, one, config_of(one))
         yield
-    finally:
-        apply_config(model, config)
+
+
+def executed_models(configs: Mapping[str, pb.ModelConfig]) -> dict[str, pb.ModelConfig]:
+    """Return the configurations of the models that are no ensembles."""
+    return {name: config for name, config in configs.items() if not config.HasField("ensemble_scheduling")}
 
 
 def apply_config(model: ModelHandle | ModelAddress, config: pb.ModelConfig) -> str:

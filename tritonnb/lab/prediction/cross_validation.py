@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.learned_times import LearnedTimes
-from tritonnb.lab.prediction.prediction import Figures, simulated_latencies
+from tritonnb.lab.prediction.prediction import Figures
+from tritonnb.lab.prediction.timed_models import RunLatencies, TimedModels
 from tritonnb.lab.simulation.latencies import SimulatedLatencies
-from tritonnb.lab.simulation.run import instance_count
-from tritonnb.recording.arrivals import Arrival
 
 #: The number of parts, the fewest requests of each, and how often each is simulated.
 _PARTS, _LEAST, _SAMPLES = 8, 25, 5
@@ -52,57 +49,42 @@ class ValidatedPart:
         name : str
             Of the figure, such as ``latency_p99_ms``.
         """
-        recorded = getattr(self.recorded, name)
-        ratios = [getattr(one, name) / recorded if recorded else 1.0 for one in self.simulated]
+        recorded = self.recorded.value(name)
+        ratios = [one.value(name) / recorded if recorded else 1.0 for one in self.simulated]
         return [math.log(ratio or 1.0) for ratio in ratios]
 
 
-def validated_parts(
-    config: pb.ModelConfig,
-    arrivals: Sequence[Arrival],
-    times: LearnedTimes,
-    recorded: SimulatedLatencies,
-    origin_ns: int,
-    replicas: int,
-) -> Iterator[ValidatedPart]:
+def validated_parts(models: TimedModels, recorded: RunLatencies, replicas: int) -> Iterator[ValidatedPart]:
     """Predict each part of a recording from the other parts.
 
     Parameters
     ----------
-    config : ModelConfig
-    arrivals : sequence of Arrival
-        Of the recording, in µs after the first arrival. With few of them, or with sequences, there are no parts.
-    times : LearnedTimes
-        Of the recording.
-    recorded : SimulatedLatencies
-    origin_ns : int
-        When the first request arrived, on the clock of the recorded latencies.
+    models : TimedModels
+        Of the recording. With few arrivals, or with sequences, there are no parts.
+    recorded : RunLatencies
     replicas : int
     """
+    arrivals, origin_ns = models.arrivals, models.origin_ns
     count = min(_PARTS, len(arrivals) // _LEAST)
     if count < 2 or any(arrival.sequence_id for arrival in arrivals):
         return
     received_us = np.array([arrival.time_us for arrival in arrivals])
     bounds = len(arrivals) * np.arange(count + 1) // count
-    idle_us = _idle_us(recorded, origin_ns)
+    idle_us = _idle_us(recorded.requests, origin_ns)
     for first, end in pairwise(bounds.tolist()):
         span_ns = round(received_us[first] * 1000), round(received_us[end - 1] * 1000) + 1
         kept = recorded.received_between(origin_ns + span_ns[0], origin_ns + span_ns[1])
-        others = tuple([one for one in times.executions if not span_ns[0] <= one.begin_ns < span_ns[1]])
-        if not len(kept.serial) or not others:
+        others = models.without(*span_ns)
+        if not len(kept.requests.serial) or others is None:
             continue
         # Begin when nothing was queued or executed, so that the queue has its length when the part begins.
         earlier_us = idle_us[idle_us <= received_us[first]]
         begin = min(first, int(np.searchsorted(received_us, earlier_us[-1]))) if len(earlier_us) else 0
         sent = [arrival.at(arrival.time_us - received_us[begin]) for arrival in arrivals[begin:end]]
         shifted_ns = [bound_ns - round(received_us[begin] * 1000) for bound_ns in span_ns]
-        learned = replace(times, executions=others)
-        simulated = [
-            simulated_latencies(config, sent, learned, seed, replicas=replicas).received_between(*shifted_ns)
-            for seed in range(_SAMPLES)
-        ]
-        if all(len(one.serial) for one in simulated):
-            instances = instance_count(config) * replicas
+        simulated = [others.simulated(sent, seed, replicas).received_between(*shifted_ns) for seed in range(_SAMPLES)]
+        if all(len(one.requests.serial) for one in simulated):
+            instances = models.instances_of(replicas)
             figures = tuple([Figures.from_latencies(one, instances) for one in simulated])
             yield ValidatedPart(Figures.from_latencies(kept, instances), figures)
 

@@ -10,8 +10,9 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint
+from tritonnb.lab.analysis.pipeline_what_if import flat_edits
 from tritonnb.lab.prediction.prediction import Prediction, Range
-from tritonnb.lab.simulation.run import instance_count
+from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels
 from tritonnb.scheduling.reasons import pluralize
 
 
@@ -21,9 +22,10 @@ class Option:
 
     Attributes
     ----------
-    edits : dict
-        The edited fields of the configuration.
-    config : ModelConfig
+    edits : dict of str to dict
+        The edited fields of the configurations, by model.
+    models : TimedModels
+        With these configurations.
     replicas : int
         Servers, including spare servers.
     prediction : Prediction
@@ -32,16 +34,21 @@ class Option:
         The quantities of the constraint in ms, such as ``p90``.
     """
 
-    edits: dict[str, Any]
-    config: pb.ModelConfig
+    edits: EditsByModel
+    models: TimedModels
     replicas: int
     prediction: Prediction
     constrained: Mapping[str, Range]
 
     @property
+    def config(self) -> pb.ModelConfig:
+        """The configuration of the model that clients call."""
+        return self.models.config
+
+    @property
     def instances(self) -> int:
         """Instances of all replicas."""
-        return self.replicas * instance_count(self.config)
+        return self.replicas * self.models.instances
 
     @property
     def cost(self) -> tuple[float, ...]:
@@ -49,14 +56,15 @@ class Option:
         return cost_of(self.replicas, self.instances, self.prediction.latency_p99_ms.value, self.edits)
 
     def __str__(self) -> str:
-        edits = ", ".join(f"{name} {value}" for name, value in self.edits.items())
-        each = pluralize(instance_count(self.config), "instance")
+        flat = self.edits if self.models.is_pipeline else self.edits.get(self.models.model, {})
+        edits = ", ".join(f"{name} {value}" for name, value in flat_edits(flat).items())
+        each = pluralize(self.models.instances, "instance")
         return f"{pluralize(self.replicas, 'replica')} with {each} each" + (f", {edits}" if edits else "")
 
 
-def cost_of(replicas: int, instances: int, p99_ms: float, edits: Mapping[str, Any]) -> tuple[float, ...]:
+def cost_of(replicas: int, instances: int, p99_ms: float, edits: EditsByModel) -> tuple[float, ...]:
     """Return the sort key of an option; of a p99 two digits count, then the fewest edits."""
-    return replicas, instances, float(f"{p99_ms:.1e}"), len(edits)
+    return replicas, instances, float(f"{p99_ms:.1e}"), sum(map(len, edits.values()))
 
 
 def _constrained_text(constrained: Mapping[str, Range]) -> str:

@@ -23,9 +23,11 @@ from tritonnb.lab.analysis.learned_times import PIECES
 from tritonnb.lab.analysis.sustained import CERTAIN, MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs
 from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.plan import Option, Plan, cost_of
-from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, resampled_arrivals, simulated_figures
+from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, simulated_figures
+from tritonnb.lab.prediction.resampled_arrivals import resampled_arrivals
+from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels
 from tritonnb.lab.prediction.twin import Twin
-from tritonnb.lab.simulation.run import capacity, instance_count
+from tritonnb.lab.simulation.run import instance_count
 
 #: Replicas that are simulated together, behind their router.
 GROUP = 16
@@ -43,18 +45,29 @@ _BUSY = 0.9
 
 @with_short_traceback
 def plan(
-    twin: Twin, constraint: str, *, rate: float, spare: int = 0, seed: int = 0, **fields: Sequence[object]
+    twin: Twin,
+    constraint: str,
+    models: EditsByModel | None = None,
+    *,
+    rate: float,
+    spare: int = 0,
+    seed: int = 0,
+    **fields: Sequence[object],
 ) -> Plan:
     """Find the cheapest replicas, instances and configuration that satisfy a constraint at a rate.
 
     The cheapest plans have the fewest replicas; of these, the fewest instances. Replicas are as fast as
     the recorded server, and a router sends each request to the less loaded of two; the time of the router is left out.
-    Of many replicas, a group is simulated under its share of the arrivals.
+    Of many replicas, a group is simulated under its share of the arrivals. A replica of a pipeline executes all its
+    steps.
 
     Parameters
     ----------
     constraint : str
         Such as ``"p99 < 50 ms"``, as for `sweep`. It has to hold in 95 % of the simulations.
+    models : dict of str to dict, optional
+        Of a pipeline, the values to try by model and field: ``{"net": {"count": [1, 2, 4]}}``. By default: one instance
+        of each step, and as many as were recorded; the recorded delay of each step, and none.
     rate : float
         Requests per second of all replicas. They arrive like the recorded requests, but faster.
     spare : int, optional
@@ -98,39 +111,70 @@ def plan(
         raise InvalidArgumentError(
             f"plan expected a recording of at least {2 * PIECES} independent requests, got one of {got}"
         )
-    candidates = list(_candidates(twin, fields))
+    candidates = list(_candidates(twin, twin.models.by_model(models, fields, "plan")))
     with Progress("plan", len(candidates) * _SEARCHES + _CONFIRMATIONS) as progress:
         return _Search(twin, Constraint(constraint), rate, spare, seed, progress).plan(candidates)
 
 
-def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[dict[str, Any]]:
+def _candidates(twin: Twin, given: EditsByModel) -> Iterator[EditsByModel]:
     """Yield the edits to try."""
-    config = twin.edited({})
-    busiest = max(twin.times.slow_down)
-    values: dict[str, Sequence[Any]] = {}
-    if len(config.instance_group) <= 1:
-        values["count"] = sorted({1, busiest})
-    if config.HasField("dynamic_batching"):
-        largest = max(1, config.max_batch_size)
-        full_us = twin.times.function(largest) / 1e3
-        delays = {int(round(full_us * part, -2)) for part in (0, 0.25, 0.5, 1)}
-        values["max_queue_delay_microseconds"] = sorted(delays | {config.dynamic_batching.max_queue_delay_microseconds})
-        most = max(arrival.rows for arrival in twin.arrivals())
-        values["max_batch_size"] = sorted({largest // part for part in (1, 2, 4) if largest // part >= most})
-        values["preferred_batch_size"] = [[], [largest // 2]] if largest > 2 else [[]]
-    values |= fields
+    models = twin.models
+    unknown = sorted(given.keys() - set(models.executed))
+    if unknown:
+        raise InvalidArgumentError(
+            f"plan expected values for {', '.join(models.executed)}, got some for '{unknown[0]}'"
+        )
+    values: dict[tuple[str, str], Sequence[Any]] = {}
+    for name in models.executed:
+        tried = {**_default_values(twin, name), **given.get(name, {})}
+        values |= {(name, field): tried[field] for field in tried}
 
-    def changes(name: str, value: object) -> bool:
-        is_count = name == "count" and len(config.instance_group) <= 1  # without a group there is one instance
-        return value != instance_count(config) if is_count else twin.edited({name: value}) != config
+    def changes(name: str, field: str, value: object) -> bool:
+        config = models.configs[name]
+        is_count = field == "count" and len(config.instance_group) <= 1  # without a group there is one instance
+        edited = models.edited({name: {field: value}}, "plan")
+        return value != instance_count(config) if is_count else edited.configs[name] != config
 
     for combined in product(*values.values()):
-        edits = dict(zip(values, combined, strict=True))
-        rows = edits.get("max_batch_size", config.max_batch_size)
-        has_delay = edits.get("max_queue_delay_microseconds", 1)
-        preferred = edits.get("preferred_batch_size")
-        if not preferred or (has_delay and max(preferred) < rows):
-            yield {name: value for name, value in edits.items() if changes(name, value)}
+        edits: dict[str, dict[str, Any]] = {name: {} for name in models.executed}
+        for (name, field), value in zip(values, combined, strict=True):
+            edits[name][field] = value
+        if all(_is_sensible(models.configs[name], fields) for name, fields in edits.items()):
+            yield {
+                name: {field: value for field, value in fields.items() if changes(name, field, value)}
+                for name, fields in edits.items()
+            }
+
+
+def _default_values(twin: Twin, name: str) -> dict[str, Sequence[Any]]:
+    """Return the values of the fields of a model that are tried unless others are given."""
+    values: dict[str, Sequence[Any]] = {}
+    if name in twin.models.calls:
+        return values
+    config, times = twin.models.configs[name], twin.models.times[name]
+    if len(config.instance_group) <= 1:
+        values["count"] = sorted({1, max(times.slow_down)})
+    if not config.HasField("dynamic_batching"):
+        return values
+    recorded_us = config.dynamic_batching.max_queue_delay_microseconds
+    if twin.models.is_pipeline:  # combinations of all values of all steps would be too many
+        return {**values, "max_queue_delay_microseconds": sorted({0, recorded_us})}
+    largest = max(1, config.max_batch_size)
+    full_us = times.function(largest) / 1e3
+    delays = {int(round(full_us * part, -2)) for part in (0, 0.25, 0.5, 1)}
+    most = max(arrival.rows for arrival in twin.arrivals())
+    return {
+        **values,
+        "max_queue_delay_microseconds": sorted(delays | {recorded_us}),
+        "max_batch_size": sorted({largest // part for part in (1, 2, 4) if largest // part >= most}),
+        "preferred_batch_size": [[], [largest // 2]] if largest > 2 else [[]],
+    }
+
+
+def _is_sensible(config: pb.ModelConfig, edits: Mapping[str, Any]) -> bool:
+    """Return whether a preferred size, if there is one, can have an effect."""
+    preferred, has_delay = edits.get("preferred_batch_size"), edits.get("max_queue_delay_microseconds", 1)
+    return not preferred or (has_delay and max(preferred) < edits.get("max_batch_size", config.max_batch_size))
 
 
 class _Search:
@@ -149,10 +193,10 @@ class _Search:
         self._rows = fmean(arrival.rows * arrival.steps for arrival in self._arrivals)
         self._tried: dict[bytes, dict[int, Figures]] = {}  # by configuration and replicas
 
-    def plan(self, candidates: Sequence[dict[str, Any]]) -> Plan:
+    def plan(self, candidates: Sequence[EditsByModel]) -> Plan:
         """Return the plan with the cheapest candidate."""
-        configs = [(edits, self._twin.edited(edits)) for edits in candidates]
-        configs.sort(key=lambda entry: (math.ceil(self._least(entry[1])), instance_count(entry[1])))
+        configs = [(edits, self._twin.models.edited(edits, "plan")) for edits in candidates]
+        configs.sort(key=lambda entry: (math.ceil(self._least(entry[1])), entry[1].instances))
         options: list[Option] = []
         remaining = configs
         interrupted = False
@@ -160,8 +204,8 @@ class _Search:
             while len(options) < 2 and (found := self._cheapest(remaining, 2 - len(options))):
                 for entry in found:
                     options += filter(None, [self._option(*entry)])
-                chosen = [config for _, config, _ in found]
-                remaining = [entry for entry in remaining if entry[1] not in chosen]
+                chosen = [models.configs for _, models, _ in found]
+                remaining = [entry for entry in remaining if entry[1].configs not in chosen]
         except KeyboardInterrupt:
             if not options:
                 raise
@@ -169,7 +213,7 @@ class _Search:
         if not options:
             raise InvalidArgumentError(
                 f"plan: expected a combination with {self._constraint.text}, got none of {len(configs)}: "
-                f"an execution alone takes {self._twin.range_ms(1)} ms; {self._twin.stalls_text()}"
+                f"an execution alone takes {self._executions_text()}; {self._twin.stalls_text()}"
             )
         options.sort(key=lambda option: option.cost)
         best = options[0]
@@ -177,36 +221,41 @@ class _Search:
         lost: list[Figures] = []
         try:
             if not interrupted and best.replicas > 1:
-                lost = list(self._samples(best.config, best.replicas - 1))
+                lost = list(self._samples(best.models, best.replicas - 1))
             if not interrupted:
-                highest, limit = self._highest_rate(best.config, best.replicas - self._spare)
+                highest, limit = self._highest_rate(best.models, best.replicas - self._spare)
         except KeyboardInterrupt:
             interrupted = True
         misfits = self._twin.misfits
         return Plan(
-            best.config.name, self._constraint, self._rate, self._spare, best, options[1] if options[1:] else None,
+            best.models.model, self._constraint, self._rate, self._spare, best, options[1] if options[1:] else None,
             highest, limit, Prediction.from_runs(lost, (), misfits) if lost else None, self._is_certain(lost),
-            self._constrained(lost) if lost else {}, self._least(best.config) / best.replicas,
+            self._constrained(lost) if lost else {}, self._least(best.models) / best.replicas,
             interrupted,
         )  # fmt: skip
 
+    def _executions_text(self) -> str:
+        """Return how long an execution of each model takes alone."""
+        times = self._twin.models.times
+        return ", ".join(f"{f'of {name} ' * (len(times) > 1)}{self._twin.range_ms(1, name)} ms" for name in times)
+
     def _cheapest(
-        self, configs: Sequence[tuple[dict[str, Any], pb.ModelConfig]], count: int
-    ) -> list[tuple[dict[str, Any], pb.ModelConfig, int]]:
+        self, configs: Sequence[tuple[EditsByModel, TimedModels]], count: int
+    ) -> list[tuple[EditsByModel, TimedModels, int]]:
         """Return the cheapest configurations by one simulation of each, with the replicas that suffice."""
-        found: list[tuple[tuple[float, ...], dict[str, Any], pb.ModelConfig]] = []
-        for edits, config in configs:
-            cost = self._cost(edits, config, found[-1][0][0] if len(found) == count else math.inf)
+        found: list[tuple[tuple[float, ...], EditsByModel, TimedModels]] = []
+        for edits, models in configs:
+            cost = self._cost(edits, models, found[-1][0][0] if len(found) == count else math.inf)
             if cost is not None:
-                found = sorted([*found, (cost, edits, config)], key=lambda entry: entry[0])[:count]
-        return [(edits, config, round(cost[0])) for cost, edits, config in found]
+                found = sorted([*found, (cost, edits, models)], key=lambda entry: entry[0])[:count]
+        return [(edits, models, round(cost[0])) for cost, edits, models in found]
 
     def _simulated(
-        self, config: pb.ModelConfig, replicas: int, number: int, executions: int, rate: float | None = None
+        self, models: TimedModels, replicas: int, number: int, executions: int, rate: float | None = None
     ) -> Figures:
         """Simulate a group of replicas under its share of the arrivals."""
         group, seed = min(replicas, GROUP), self._seed + number
-        full = group * instance_count(config) * max(1, config.max_batch_size) / self._rows
+        full = group * models.rows_at_once / self._rows
         least, most = _LIMITS
         arrivals = resampled_arrivals(
             self._arrivals,
@@ -215,13 +264,13 @@ class _Search:
             share=group / replicas,
             count=round(min(most, max(least, executions * full))),
         )
-        figures = simulated_figures(config, arrivals, self._twin.times, seed, settled=SETTLED, replicas=group)
+        figures = simulated_figures(models, arrivals, seed, settled=SETTLED, replicas=group)
         self._progress.step()
         return figures
 
-    def _samples(self, config: pb.ModelConfig, replicas: int, rate: float | None = None) -> Iterator[Figures]:
+    def _samples(self, models: TimedModels, replicas: int, rate: float | None = None) -> Iterator[Figures]:
         for number in range(SAMPLES):
-            yield self._simulated(config, replicas, number, _CONFIRMED, rate)
+            yield self._simulated(models, replicas, number, _CONFIRMED, rate)
 
     def _holds(self, figures: Figures) -> bool:
         return not figures.refused and self._constraint.holds(figures.latencies_ms)
@@ -240,34 +289,30 @@ class _Search:
         # Ranges are symmetric: their upper ends are exceeded by half of what they leave out.
         return self._constraint.holds_for({name: found.high for name, found in self._constrained(runs).items()})
 
-    def _certain_samples(self, config: pb.ModelConfig, needed: int, rate: float | None = None) -> list[Figures]:
+    def _certain_samples(self, models: TimedModels, needed: int, rate: float | None = None) -> list[Figures]:
         """Simulate the result; return nothing if the constraint fails too often, with the spare replicas or without."""
         runs: list[Figures] = []
         for replicas in sorted({needed, needed + self._spare}):
-            runs = certain_runs(self._samples(config, replicas, rate), self._holds)
+            runs = certain_runs(self._samples(models, replicas, rate), self._holds)
             if not self._is_certain(runs):
                 return []
         return runs
 
-    def _capacity(self, config: pb.ModelConfig) -> float:
-        """Return the requests per second that all instances of a replica serve at most."""
-        times, instances = self._twin.times, instance_count(config)
-        return capacity(config, lambda rows: times.expected_ns(rows, instances), round(self._rows)) / self._rows
-
-    def _least(self, config: pb.ModelConfig) -> float:
+    def _least(self, models: TimedModels) -> float:
         """Return the number of replicas that have the rate as capacity."""
-        return self._rate / self._capacity(config)
+        return self._rate / models.capacity(self._rows)
 
-    def _cost(self, edits: dict[str, Any], config: pb.ModelConfig, most: float) -> tuple[float, ...] | None:
+    def _cost(self, edits: EditsByModel, models: TimedModels, most: float) -> tuple[float, ...] | None:
         """Return the cost of the replicas that suffice, which begins with their number; None above ``most``."""
-        tried = self._tried.setdefault(config.SerializeToString(deterministic=True), {})
+        key = b"".join(config.SerializeToString(deterministic=True) for config in models.configs.values())
+        tried = self._tried.setdefault(key, {})
 
         def suffice(replicas: int) -> bool:
             if replicas not in tried:
-                tried[replicas] = self._simulated(config, replicas, 0, _SEARCHED)
+                tried[replicas] = self._simulated(models, replicas, 0, _SEARCHED)
             return self._holds(tried[replicas])
 
-        least = self._least(config)
+        least = self._least(models)
         failed, replicas = math.ceil(least / _SHARES[0]) - 1, 0
         for share in _SHARES:
             replicas = round(min(most, math.ceil(least / share)))
@@ -282,46 +327,50 @@ class _Search:
                 replicas = middle
             else:
                 failed = middle
-        return cost_of(replicas, replicas * instance_count(config), tried[replicas].latency_p99_ms, edits)
+        return cost_of(replicas, replicas * models.instances, tried[replicas].latency_p99_ms, edits)
 
-    def _option(self, edits: dict[str, Any], config: pb.ModelConfig, needed: int) -> Option | None:
+    def _option(self, edits: EditsByModel, models: TimedModels, needed: int) -> Option | None:
         """Return an option whose constraint certainly holds, with and without its spare replicas; None if none does."""
-        most = max(needed, math.ceil(2 * self._least(config)) + GROUP)
-        chosen = self._certain_samples(config, needed)
-        if not chosen and not self._certain_samples(config, most):
+        most = max(needed, math.ceil(2 * self._least(models)) + GROUP)
+        chosen = self._certain_samples(models, needed)
+        if not chosen and not self._certain_samples(models, most):
             return None
         while not chosen:
             needed = min(most, needed + math.ceil(needed / 50))
-            chosen = self._certain_samples(config, needed)
+            chosen = self._certain_samples(models, needed)
         replicas = needed + self._spare
-        remarks = self._twin.remarks(chosen, self._rate / replicas, instance_count(config))
+        remarks = self._twin.remarks(chosen, self._rate / replicas, models)
         if replicas > max(1, len(self._twin.recording.replicas)):
             remarks.append(f"{replicas} replicas were not recorded: assumed to be as fast as the recorded server")
         prediction = Prediction.from_runs(chosen, remarks, self._twin.misfits)
         throughput, factor = prediction.throughput, replicas / min(replicas, GROUP)
         whole = Range(throughput.value * factor, throughput.low * factor, throughput.high * factor)
-        return Option(edits, config, replicas, replace(prediction, throughput=whole), self._constrained(chosen))
+        prediction = replace(prediction, ranges={**prediction.ranges, "throughput": whole})
+        return Option(edits, models, replicas, prediction, self._constrained(chosen))
 
-    def _highest_rate(self, config: pb.ModelConfig, replicas: int) -> tuple[float, str]:
+    def _highest_rate(self, models: TimedModels, replicas: int) -> tuple[float, str]:
         """Return the highest rate that satisfies the constraint, and its limit."""
-        low, high = self._rate, MOST_OF_CAPACITY * replicas * self._capacity(config)
-        broken = self._simulated(config, replicas, 0, _CONFIRMED, high)
+        low, high = self._rate, MOST_OF_CAPACITY * replicas * models.capacity(self._rows)
+        broken = self._simulated(models, replicas, 0, _CONFIRMED, high)
         if self._holds(broken):
             low = high
         for _ in range(_STEPS if low < high else 0):
             middle = (low + high) / 2
-            figures = self._simulated(config, replicas, 0, _CONFIRMED, middle)
+            figures = self._simulated(models, replicas, 0, _CONFIRMED, middle)
             if self._holds(figures):
                 low = middle
             else:
                 high, broken = middle, figures
         # The rate of the plan itself is confirmed already.
         while low > self._rate and not self._is_certain(
-            certain_runs(self._samples(config, replicas, low), self._holds)
+            certain_runs(self._samples(models, replicas, low), self._holds)
         ):
             low = max(self._rate, (1 - _LOWERED) * low)
-        busy = f"the instances are {broken.utilization:.0%} busy at {high:,.0f} requests/s"
-        batches = f"mean batch {broken.mean_batch_size:.1f} of {max(1, config.max_batch_size)} rows"
+        busiest, step = max(broken.steps.items(), key=lambda entry: entry[1].utilization)
+        config = models.configs[busiest]
+        instances = "the instances" + f" of '{busiest}'" * models.is_pipeline
+        busy = f"{instances} are {broken.utilization:.0%} busy at {high:,.0f} requests/s"
+        batches = f"mean batch {step.mean_batch_size:.1f} of {max(1, config.max_batch_size)} rows"
         if low == high:
             return (
                 low,
@@ -329,6 +378,6 @@ class _Search:
             )
         if broken.utilization < _BUSY:
             return low, f"requests wait although {busy} ({batches}): more replicas, or a shorter delay"
-        if broken.mean_batch_size >= _BUSY * config.max_batch_size:
+        if step.mean_batch_size >= _BUSY * config.max_batch_size:
             return low, f"{busy}, with full batches ({batches}): more replicas or instances"
         return low, f"{busy}, although batches are not full ({batches}): more instances, or a longer delay"

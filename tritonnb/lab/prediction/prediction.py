@@ -6,26 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.learned_times import PIECES, LearnedTimes
-from tritonnb.lab.prediction.resampled_times import Resampled
-from tritonnb.lab.simulation.engine import Columns
-from tritonnb.lab.simulation.latencies import SimulatedLatencies, latencies_from_columns
-from tritonnb.lab.simulation.run import instance_count, run
+from tritonnb.lab.prediction.timed_models import RunLatencies, TimedModels
+from tritonnb.lab.simulation.latencies import SimulatedLatencies
 from tritonnb.recording.arrivals import Arrival
 
 #: A range should contain the measured value with this probability.
 SHARE = 0.9
 #: A normal distribution in a few values of equal probability.
 NORMAL = np.array([NormalDist().inv_cdf((number + 0.5) / 40) for number in range(40)])
-#: What is predicted.
+#: What is predicted of a model and of a pipeline, and in addition of each step of a pipeline.
 FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size", "utilization")
+STEP_FIGURES = ("mean_batch_size", "utilization")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +68,8 @@ class Prediction:
 
     Attributes
     ----------
-    latency_p50_ms, latency_p95_ms, latency_p99_ms : Range
-    throughput : Range
-        Requests per second.
-    mean_batch_size : Range
-        Rows.
-    utilization : Range
-        Share (0 to 1) of the time that instances are busy.
+    ranges : dict of str to Range
+        By the name of the figure; ``net: mean_batch_size`` and ``net: utilization`` of a step of a pipeline.
     remarks : tuple of str
         What was not recorded and so is extrapolated, and what the p99 rests on.
     interrupted : bool
@@ -92,19 +83,46 @@ class Prediction:
     >>> prediction = twin.predict(rate=120)
     >>> prediction.throughput.low < prediction.throughput.value < prediction.throughput.high
     True
+    >>> prediction.ranges["latency_p95_ms"] == prediction.latency_p95_ms
+    True
     >>> part = twin.validation[0]
     >>> Prediction.from_runs(part.simulated).utilization.value < 1
     True
     """
 
-    latency_p50_ms: Range
-    latency_p95_ms: Range
-    latency_p99_ms: Range
-    throughput: Range
-    mean_batch_size: Range
-    utilization: Range
+    ranges: Mapping[str, Range]
     remarks: tuple[str, ...]
     interrupted: bool = False
+
+    @property
+    def latency_p50_ms(self) -> Range:
+        """The median latency."""
+        return self.ranges["latency_p50_ms"]
+
+    @property
+    def latency_p95_ms(self) -> Range:
+        """The p95 of the latency."""
+        return self.ranges["latency_p95_ms"]
+
+    @property
+    def latency_p99_ms(self) -> Range:
+        """The p99 of the latency."""
+        return self.ranges["latency_p99_ms"]
+
+    @property
+    def throughput(self) -> Range:
+        """Requests per second."""
+        return self.ranges["throughput"]
+
+    @property
+    def mean_batch_size(self) -> Range:
+        """Rows; of a pipeline, of the batches of all steps."""
+        return self.ranges["mean_batch_size"]
+
+    @property
+    def utilization(self) -> Range:
+        """Share (0 to 1) of the time that instances are busy; of a pipeline, at its busiest step."""
+        return self.ranges["utilization"]
 
     @classmethod
     def from_runs(
@@ -127,15 +145,42 @@ class Prediction:
         known = misfits or {}
         ranges = {
             name: Range.from_values(
-                [getattr(one, name) for one in runs], known.get(name, 0.0), 1.0 if name == "utilization" else math.inf
+                [one.value(name) for one in runs],
+                known.get(name, 0.0),
+                1.0 if name.endswith("utilization") else math.inf,
             )
-            for name in FIGURES
+            for name in figure_names(runs[0].steps)
         }
-        return cls(**ranges, remarks=tuple(remarks), interrupted=interrupted)
+        return cls(ranges, tuple(remarks), interrupted)
 
     def __repr__(self) -> str:
-        lines = [f"{name:<16} {getattr(self, name)}" for name in FIGURES]
-        return "\n".join([f"{'':<16} median ({SHARE:.0%} range)", *lines, *self.remarks])
+        width = max(16, *map(len, self.ranges))
+        lines = [f"{name:<{width}} {one}" for name, one in self.ranges.items()]
+        return "\n".join([f"{'':<{width}} median ({SHARE:.0%} range)", *lines, *self.remarks])
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """The figures of one model in a run.
+
+    Attributes
+    ----------
+    mean_batch_size : float
+        In rows; 0 if nothing was executed.
+    utilization : float
+    sizes : frozenset of int
+        The batch sizes that were formed, in rows.
+    """
+
+    mean_batch_size: float
+    utilization: float
+    sizes: frozenset[int]
+
+
+def figure_names(steps: Sequence[str] | Mapping[str, object]) -> list[str]:
+    """Return the names of the figures of a run with these steps; a single model has none of its own."""
+    own = [f"{step}: {name}" for step in steps for name in STEP_FIGURES] if len(steps) > 1 else []
+    return [*FIGURES, *own]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,8 +193,8 @@ class Figures:
         Of the requests that ran.
     refused : int
         Number of requests that did not run.
-    sizes : frozenset of int
-        The batch sizes that were formed, in rows.
+    steps : dict of str to StepFigures
+        Of each model that was executed.
     """
 
     latencies_ms: npt.NDArray[np.float64]
@@ -160,117 +205,72 @@ class Figures:
     mean_batch_size: float
     utilization: float
     refused: int
-    sizes: frozenset[int]
+    steps: Mapping[str, StepFigures]
+
+    def value(self, name: str) -> float:
+        """Return a figure by its name.
+
+        Parameters
+        ----------
+        name : str
+            One of `figure_names`.
+        """
+        step, _, figure = name.rpartition(": ")
+        value: float = getattr(self.steps[step] if step else self, figure)
+        return value
 
     @classmethod
-    def from_latencies(cls, kept: SimulatedLatencies, instances: int, settled: float = 0.0) -> Figures:
+    def from_latencies(cls, run: RunLatencies, instances: Mapping[str, int], settled: float = 0.0) -> Figures:
         """Return the figures of a run.
 
         Parameters
         ----------
-        kept : SimulatedLatencies
+        run : RunLatencies
             Of at least one request.
-        instances : int
+        instances : dict of str to int
+            By the name of the model.
         settled : float, optional
             The latencies of this share (0 to 1) of the requests, the first ones, do not count: queues fill first.
         """
+        kept = run.requests
         last = kept.last[int(settled * len(kept.last)) :]
         latencies_ms = kept.latency_ns[last] / 1e6
         p50_ms, p95_ms, p99_ms = map(float, np.quantile(latencies_ms, [0.5, 0.95, 0.99]))
         elapsed_ns = max(1, int(kept.end_ns.max() - kept.received_ns.min()))
+        steps = {name: _step_figures(step, elapsed_ns, instances[name]) for name, step in run.steps.items()}
+        batches = sum(len(step.end_ns) for step in run.steps.values())
         return cls(
             latencies_ms,
             p50_ms,
             p95_ms,
             p99_ms,
             throughput=len(kept.last) / elapsed_ns * 1e9,
-            mean_batch_size=int(kept.rows.sum()) / len(kept.end_ns),
-            utilization=int((kept.end_ns - kept.start_ns).sum()) / elapsed_ns / instances,
+            mean_batch_size=sum(int(step.rows.sum()) for step in run.steps.values()) / max(1, batches),
+            utilization=max(step.utilization for step in steps.values()),
             refused=kept.refused,
-            sizes=frozenset(np.unique(kept.batch_size).tolist()),
+            steps=steps,
         )
 
 
-def simulated_latencies(
-    config: pb.ModelConfig, arrivals: list[Arrival], times: LearnedTimes, seed: int, **options: Any
-) -> SimulatedLatencies:
-    """Simulate arrivals with resampled execution times.
-
-    Parameters
-    ----------
-    config, arrivals, times, seed
-        As for `run`; the seed resamples the times.
-    **options
-        ``replicas`` and ``router``, as for `run`.
-    """
-    columns = Columns()
-    span_ns = round(arrivals[-1].time_us * 1000) + 1
-    rows, machines = sum(arrival.rows * arrival.steps for arrival in arrivals), options.get("replicas", 1)
-    learned = times.for_instances(instance_count(config)).without_pauses
-    resampled = Resampled(learned, seed, span_ns, rows, machines)
-    run(config, arrivals, resampled, seed, columns=columns, **options)
-    return latencies_from_columns(columns)
+def _step_figures(step: SimulatedLatencies, elapsed_ns: int, instances: int) -> StepFigures:
+    return StepFigures(
+        int(step.rows.sum()) / max(1, len(step.end_ns)),
+        int((step.end_ns - step.start_ns).sum()) / elapsed_ns / instances,
+        frozenset(np.unique(step.batch_size).tolist()),
+    )
 
 
 def simulated_figures(
-    config: pb.ModelConfig,
-    arrivals: list[Arrival],
-    times: LearnedTimes,
-    seed: int,
-    *,
-    settled: float = 0.0,
-    **options: Any,
+    models: TimedModels, arrivals: Sequence[Arrival], seed: int, *, settled: float = 0.0, replicas: int = 1
 ) -> Figures:
-    """Return the figures of `simulated_latencies`; ``settled`` is as for `Figures.from_latencies`.
+    """Return the figures of a simulation, as `TimedModels.simulated`; ``settled`` is as for `Figures.from_latencies`.
 
     Raises
     ------
     InvalidArgumentError
         If all requests are refused.
     """
-    kept = simulated_latencies(config, arrivals, times, seed, **options)
-    if not len(kept.serial):
+    run = models.simulated(arrivals, seed, replicas=replicas)
+    if not len(run.requests.serial):
         raise InvalidArgumentError("predict expected requests that run, but all are refused")
-    return Figures.from_latencies(kept, instance_count(config) * options.get("replicas", 1), settled)
-
-
-def resampled_arrivals(
-    recorded: Sequence[Arrival], seed: int, scale: float, *, share: float = 1.0, count: int | None = None
-) -> list[Arrival]:
-    """Return arrivals made of random pieces of recorded arrivals; few of them, and sequences, stay as they are.
-
-    Parameters
-    ----------
-    recorded : sequence of Arrival
-    seed : int
-    scale : float
-        Factor of the times.
-    share : float, optional
-        Each arrival is kept with this probability: what one of several servers gets.
-    count : int, optional
-        How many to return; by default as many as were recorded.
-    """
-    if len(recorded) < 2 * PIECES or any(arrival.sequence_id for arrival in recorded):
-        return [arrival.at(arrival.time_us * scale) for arrival in recorded]
-    rng = np.random.default_rng(seed)
-    size = len(recorded) if count is None else count
-    index = np.arange(size) if share >= 1 else np.cumsum(rng.geometric(share, size)) - 1
-    bounds = len(recorded) * np.arange(PIECES + 1) // PIECES
-    times_us = np.array([arrival.time_us for arrival in recorded])
-    firsts, sizes = times_us[bounds[:-1]], np.diff(bounds)
-    spans = times_us[bounds[1:] - 1] - firsts + (times_us[-1] - times_us[0]) / (len(recorded) - 1)
-    # Another recording would have consisted of other pieces: the recorded pieces are resampled first.
-    learned = rng.integers(PIECES, size=PIECES)
-    pieces = rng.choice(learned, size=index[-1] // sizes.min() + 1)
-    ends, begins_us = np.cumsum(sizes[pieces]), np.cumsum(spans[pieces]) - spans[pieces]
-    number = np.searchsorted(ends, index, "right")
-    piece = pieces[number]
-    place = bounds[piece] + index - (ends[number] - sizes[piece])
-    when_us = (begins_us[number] + times_us[place] - firsts[piece]) * scale
-    return [recorded[i].at(time_us) for i, time_us in zip(place.tolist(), when_us.tolist(), strict=True)]
-
-
-def rate_of(arrivals: Sequence[Arrival]) -> float:
-    """Return the arrivals per second; 0 if all of them arrive at once."""
-    span_us = arrivals[-1].time_us - arrivals[0].time_us
-    return (len(arrivals) - 1) / span_us * 1e6 if span_us else 0.0
+    return Figures.from_latencies(run, models.instances_of(replicas), settled)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tritonnb.lab.analysis.interference import Company
 from tritonnb.lab.analysis.learned_times import PIECES, LearnedTimes, Stall
 from tritonnb.lab.analysis.typical_times import TypicalTimes
 from tritonnb.lab.simulation.service import Draw, VaryingService
@@ -31,6 +32,8 @@ class Resampled(VaryingService):
     span_ns, rows : int
         How long the run takes in ns, and the rows that are executed during it: a generation has one for each step.
     machines : int
+    company : Company or None
+        The other models in the run.
     """
 
     times: LearnedTimes
@@ -38,6 +41,7 @@ class Resampled(VaryingService):
     span_ns: int
     rows: int
     machines: int = 1
+    company: Company | None = None
 
     @property
     def function(self) -> TypicalTimes:  # type: ignore[override]
@@ -45,8 +49,11 @@ class Resampled(VaryingService):
         return self.times.function
 
     def draws(self, seed: int) -> Draw:
-        """Return the times of one simulation."""
-        rng, times = random.Random(f"{self.seed} {seed}"), self.times
+        """Return the times of one simulation.
+
+        The models of a run share the seed of the resampling: a machine is faster or slower for all of them.
+        """
+        rng, times = random.Random(f"{self.seed} {self.seed}"), self.times
         begins, factors = times.factors
         last = len(factors) - 1
         scale = math.exp(rng.gauss(0.0, times.speed_variation))
@@ -60,7 +67,8 @@ class Resampled(VaryingService):
             recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
             return scale * factors[min(bisect_left(begins, recorded_ns), last)]
 
-        return times.drawn(factor_at, sorted(stalls), luck=rng.gauss(0.0, 1.0))
+        draw = times.drawn(factor_at, sorted(stalls), self.company, luck=rng.gauss(0.0, 1.0))
+        return draw if self.company is None else self.company.reporting(draw)
 
     @cached_property
     def _recorded_ns(self) -> int:

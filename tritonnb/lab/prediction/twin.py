@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,25 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.learned_times import LearnedTimes
-from tritonnb.lab.analysis.rerun import config_of
-from tritonnb.lab.analysis.summary import columns_of
+from tritonnb.lab.analysis.interference import InterferenceTable
+from tritonnb.lab.analysis.learned_times import LearnedTimes, Stall
 from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.cross_validation import ValidatedPart, misfit_of, validated_parts
-from tritonnb.lab.prediction.prediction import (
-    FIGURES,
-    Figures,
-    Prediction,
-    Range,
-    rate_of,
-    resampled_arrivals,
-    simulated_figures,
-)
+from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, figure_names, simulated_figures
+from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
+from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels, recorded_latencies
 from tritonnb.lab.simulation.arrivals import as_arrivals
-from tritonnb.lab.simulation.latencies import latencies_from_columns
 from tritonnb.lab.simulation.run import instance_count
-from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.scheduling.reasons import pluralize
 
@@ -49,20 +39,17 @@ _EXTRAPOLATION_FACTOR = 1.1
 _NOTABLE_SPEED_VARIATION = 0.1
 #: A smaller misfit is none: what chance explains was subtracted.
 _SMALLEST_MISFIT = 0.0005
-#: Other names of edits.
-_NAMES = {"instance_count": "count"}
 
 
 @extensible
 class Twin:
-    """The execution times of a server, learned from a recording of one model.
+    """The execution times of a server, learned from a recording of one model or of one pipeline.
 
     Attributes
     ----------
     recording : Recording
-    times : LearnedTimes
-        Execution times, their variation, stalls of the machine, and the slow-down of instances that run together
-        or were idle.
+    models : TimedModels
+        The model, or the ensemble and the models of its steps, with their learned times.
 
     Examples
     --------
@@ -77,9 +64,9 @@ class Twin:
     True
     >>> len(twin.arrivals(rate=200)) == len(rec.arrivals())
     True
-    >>> twin.edited({"count": 2}).instance_group[0].count
+    >>> twin.edited({"count": 2}).config.instance_group[0].count
     2
-    >>> for remark in twin.remarks(twin.validation[0].simulated, rate=200, instances=2):
+    >>> for remark in twin.remarks(twin.validation[0].simulated, rate=200, models=twin.edited({"count": 2})):
     ...     print(remark)
     batches of 3 rows rest on 2 recorded batches: up to 7.90 (6.53 to 10.04) ms
     200 requests/s were not recorded, but 97.4
@@ -95,21 +82,59 @@ class Twin:
     def __init__(self, recording: Recording) -> None:
         recording.require_every_request("twin()")
         self.recording = recording
-        self.times: LearnedTimes = recording.service()
-        self._config = config_of(recording, "twin()")
-        self._arrivals = recording.arrivals()
+        self.models = TimedModels.of(recording, "twin()")
+        self._arrivals = self.models.arrivals
+
+    @property
+    def times(self) -> LearnedTimes:
+        """The times of the only model; errors as of `times_of`."""
+        return self.times_of()
+
+    def times_of(self, model: str | None = None) -> LearnedTimes:
+        """Return the times of a model: their variation, stalls of the machine, and the slow-down of busy instances.
+
+        Parameters
+        ----------
+        model : str, optional
+            Of a pipeline, the step.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If there is no such step, or the twin is of a pipeline and no step is given.
+        """
+        known = self.models.times
+        if model is None and len(known) == 1:
+            [model] = known
+        if model is None or model not in known:
+            raise InvalidArgumentError(f"twin expected the name of a step, one of {', '.join(known)}, got {model!r}")
+        return known[model]
+
+    @property
+    def interference(self) -> InterferenceTable:
+        """By how much the models of the steps slow each other down, as a table; empty for a single model."""
+        times = self.models.times
+        return InterferenceTable.of(
+            {name: one.interference for name, one in times.items()},
+            {name: len(one.executions) for name, one in times.items()},
+        )
 
     @property
     def rate(self) -> float:
         """Recorded arrivals per second."""
         return rate_of(self._arrivals)
 
-    @property
-    def sizes(self) -> list[int]:
-        """The recorded batch sizes, in rows."""
-        return sorted({one.rows for one in self.times.executions})
+    def sizes(self, model: str | None = None) -> list[int]:
+        """Return the recorded batch sizes, in rows.
 
-    def range_ms(self, rows: int) -> Range:
+        Parameters
+        ----------
+        model : str, optional
+            Of a pipeline, the step.
+        """
+        return sorted({one.rows for one in self.times_of(model).executions})
+
+    def range_ms(self, rows: int, model: str | None = None) -> Range:
         """Return the typical time of a batch size in ms, and its range.
 
         The range of a size that ran often contains 90 % of its executions. The range of a rare size, or of a size that
@@ -118,16 +143,19 @@ class Twin:
         Parameters
         ----------
         rows : int
+        model : str, optional
+            Of a pipeline, the step.
 
         Returns
         -------
         Range
         """
-        typical = self.times.function
+        times = self.times_of(model)
+        typical = times.function
         if typical.is_supported(rows):
-            recorded = [one.time_ns for one in self.times.executions if one.rows == rows and not one.first]
+            recorded = [one.time_ns for one in times.executions if one.rows == rows and not one.first]
             return replace(Range.from_values([time_ns / 1e6 for time_ns in recorded]), value=typical(rows) / 1e6)
-        values = [typical(rows) / 1e6 * factor for factor in self.times.factors[1]]
+        values = [typical(rows) / 1e6 * factor for factor in times.factors[1]]
         return replace(Range.from_values(values, typical.deviation(rows)), value=typical(rows) / 1e6)
 
     def arrivals(self, rate: float | None = None) -> list[Arrival]:
@@ -146,22 +174,22 @@ class Twin:
         scale = self._scale(rate)
         return [arrival.at(arrival.time_us * scale) for arrival in self._arrivals]
 
-    def edited(self, edits: Mapping[str, Any]) -> pb.ModelConfig:
-        """Return the recorded configuration with edits; arguments and errors as of `predict`.
+    def edited(self, edits: Mapping[str, Any] | None = None, models: EditsByModel | None = None) -> TimedModels:
+        """Return the recorded models with edited configurations; arguments and errors as of `predict`.
 
         Parameters
         ----------
-        edits : mapping of str to object
-
-        Returns
-        -------
-        ModelConfig
+        edits : mapping of str to object, optional
+            Fields of a single model.
+        models : mapping of str to mapping, optional
+            Fields by model.
         """
-        return with_overrides(self._config, {_NAMES.get(name, name): value for name, value in edits.items()})
+        return self.models.edited(self.models.by_model(models, edits or {}, "predict"), "predict")
 
     @with_short_traceback
     def predict(
         self,
+        models: EditsByModel | None = None,
         *,
         rate: float | None = None,
         arrivals: Iterable[Arrival | tuple[float, int]] | None = None,
@@ -172,6 +200,8 @@ class Twin:
 
         Parameters
         ----------
+        models : dict of str to dict, optional
+            Of a pipeline, the edits of models by name: ``{"net": {"count": 2}}``.
         rate : float, optional
             Requests per second; by default the recorded rate. The recorded arrivals come faster or more slowly.
         arrivals : iterable of Arrival or of (time in µs, rows), optional
@@ -195,7 +225,7 @@ class Twin:
         """
         if rate is not None and arrivals is not None:
             raise InvalidArgumentError("predict expected a rate or arrivals, got both: give one of them")
-        config, scale, replicas = self.edited(edits), self._scale(rate), len(self.recording.replicas) or 1
+        edited, scale, replicas = self.edited(edits, models), self._scale(rate), len(self.recording.replicas) or 1
         if arrivals is not None and not (arrivals := list(arrivals)):
             raise InvalidArgumentError("predict expected at least one arrival, got none")
         given = None if arrivals is None else sorted(as_arrivals(arrivals), key=lambda arrival: arrival.time_us)
@@ -205,14 +235,14 @@ class Twin:
             try:
                 for n in range(seed, seed + SAMPLES):
                     sent_then = resampled_arrivals(self._arrivals, n, scale) if given is None else given
-                    runs.append(simulated_figures(config, sent_then, self.times, n, replicas=replicas))
+                    runs.append(simulated_figures(edited, sent_then, n, replicas=replicas))
                     progress.step()
             except KeyboardInterrupt:
                 if len(runs) < _FEWEST_SAMPLES:
                     raise
                 interrupted = [f"interrupted: the ranges are those of {len(runs)} of {SAMPLES} simulations"]
         sent = rate or self.rate if given is None else rate_of(given)
-        remarks = [*self.remarks(runs, sent, instance_count(config)), *interrupted]
+        remarks = [*self.remarks(runs, sent, edited), *interrupted]
         return Prediction.from_runs(runs, remarks, misfits, bool(interrupted))
 
     def _scale(self, rate: float | None) -> float:
@@ -221,7 +251,7 @@ class Twin:
             raise InvalidArgumentError(f"twin: rate expected a positive number of requests per second, got {rate!r}")
         return self.rate / rate if rate is not None and self.rate else 1.0
 
-    def remarks(self, runs: Sequence[Figures], rate: float, instances: int) -> list[str]:
+    def remarks(self, runs: Sequence[Figures], rate: float, models: TimedModels) -> list[str]:
         """Name the extrapolations of simulations at a rate for each replica, and the basis of their p99.
 
         Parameters
@@ -229,31 +259,48 @@ class Twin:
         runs : sequence of Figures
         rate : float
             Requests per second of each replica.
-        instances : int
+        models : TimedModels
+            With the simulated configurations.
         """
+        is_rate_new = self.rate and not 1 / _EXTRAPOLATION_FACTOR < rate / self.rate < _EXTRAPOLATION_FACTOR
+        of_rate = [f"{rate:g} requests/s were not recorded, but {self.rate:.1f}"] if is_rate_new else []
         remarks = []
-        formed = frozenset[int]().union(*(one.sizes for one in runs))
-        remarks += [f"{text}: up to {self.range_ms(rows)} ms" for text, rows in self.times.basis(formed).items()]
-        if self.rate and not 1 / _EXTRAPOLATION_FACTOR < rate / self.rate < _EXTRAPOLATION_FACTOR:
-            remarks.append(f"{rate:g} requests/s were not recorded, but {self.rate:.1f}")
-        busiest = max(self.times.slow_down)
+        for name in models.times:
+            formed = frozenset[int]().union(*(one.steps[name].sizes for one in runs if name in one.steps))
+            of_sizes = [
+                f"{text}: up to {self.range_ms(rows, name)} ms"
+                for text, rows in models.times[name].basis(formed).items()
+            ]
+            said = self._remarks_on(name, runs, instance_count(models.configs[name]))
+            if not models.is_pipeline:
+                return [*of_sizes, *of_rate, *said]
+            remarks += [f"{name}: {text}" for text in (*of_sizes, *said)]
+        return [*of_rate, *remarks, *self._unknown_pairs()]
+
+    def _remarks_on(self, name: str, runs: Sequence[Figures], instances: int) -> Iterator[str]:
+        """Yield the remarks on the instances of a model, and on its stalls and speed."""
+        times = self.models.times[name]
+        busiest = max(times.slow_down)
         if instances > busiest:
-            slow = self.times.slow_down[busiest]
-            remarks.append(
+            yield (
                 f"{pluralize(instances, 'instance')} at the same time were not recorded: assumed to be as slow as "
-                f"{busiest} ({slow:.2f} times)"
+                f"{busiest} ({times.slow_down[busiest]:.2f} times)"
             )
-        stalls = self.times.stalls
-        shortest_ms = min((excess_ns for _, excess_ns in stalls), default=0) / 1e6
-        if stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
-            remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
-        if text := self.times.speeds_text():
-            remarks.append(text)
-        if self.times.speed_variation > _NOTABLE_SPEED_VARIATION:
-            remarks.append(
-                f"execution times changed from part to part of the recording: by {self.times.speed_variation:.0%}"
-            )
-        return remarks
+        shortest_ms = min((excess_ns for _, excess_ns in times.stalls), default=0) / 1e6
+        if times.stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
+            yield f"the p99 rests on {pluralize(len(times.stalls), 'stall')} in the recording"
+        if text := times.speeds_text():
+            yield text
+        if times.speed_variation > _NOTABLE_SPEED_VARIATION:
+            yield f"execution times changed from part to part of the recording: by {times.speed_variation:.0%}"
+
+    def _unknown_pairs(self) -> list[str]:
+        """Return the remark on models that were never executed at the same time, if there are any."""
+        never = dict.fromkeys(tuple(sorted(pair)) for pair in self.interference.never_together)
+        if not never:
+            return []
+        pairs = ", ".join(" and ".join(pair) for pair in never)
+        return [f"{pairs} were never executed at the same time: the ranges allow that they slow each other down"]
 
     @cached_property
     def validation(self) -> tuple[ValidatedPart, ...]:
@@ -261,12 +308,8 @@ class Twin:
 
         Empty for a recording with sequences, or with few requests.
         """
-        recorded, replicas = latencies_from_columns(columns_of(self.recording)), len(self.recording.replicas) or 1
-        return tuple(
-            validated_parts(
-                self._config, self._arrivals, self.times, recorded, self.recording.first_arrival_ns, replicas
-            )
-        )
+        recorded = recorded_latencies(self.recording, self.models)
+        return tuple(validated_parts(self.models, recorded, len(self.recording.replicas) or 1))
 
     @cached_property
     def misfits(self) -> dict[str, float]:
@@ -275,8 +318,9 @@ class Twin:
         Latencies contain the time before executions begin, which may differ in another configuration. The
         throughput is the rate of the arrivals.
         """
-        misfits = {name: misfit_of(self.validation, name) for name in FIGURES if name != "throughput"}
-        of_dispatch = self.times.dispatch_share
+        names = [name for name in figure_names(self.models.executed) if name != "throughput"]
+        misfits = {name: misfit_of(self.validation, name) for name in names}
+        of_dispatch = max(one.dispatch_share for one in self.models.times.values())
         return {
             name: math.hypot(misfit, of_dispatch) if name.endswith("_ms") else misfit
             for name, misfit in misfits.items()
@@ -296,33 +340,17 @@ class Twin:
 
     def stalls_text(self) -> str:
         """Return the number of stalls, and how long the first stalls lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
-        stalls = self.times.stalls
-        excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in stalls[:5])
-        more = ", …" if len(stalls) > 5 else ""
-        return f"stalls: {len(stalls)}" + (f", of {excess}{more} ms" if stalls else "")
+        return _stalls_text(sorted(stall for times in self.models.times.values() for stall in times.stalls))
 
     def __repr__(self) -> str:
-        times = self.times
-        lines = [f"Twin of '{self._config.name}', from {pluralize(len(times.executions), 'execution')}"]
-        for rows in self.sizes:
-            count = sum(1 for one in times.executions if one.rows == rows)
-            stalled = sum(one.rows == rows for one, _ in times.outliers)
-            rare = "" if times.function.is_supported(rows) else ", from its neighbours, too"
-            stalls = f", {stalled} stalled" if stalled else ""
-            lines.append(f"  batch size {rows:>4}: {count:>5} x {self.range_ms(rows)} ms{rare}{stalls}")
-        dispatch_ms = statistics.median(one.dispatch_ns for one in times.executions) / 1e6
-        lines.append(f"  of it before the execution begins: {dispatch_ms:.3f} ms (median)")
-        slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
-        lines.append(f"  slow-down by number of busy instances: {slow}")
-        speeds = ", ".join(f"{name}: {factor:.2f}" for name, factor in times.instance_speeds.items())
-        lines.append(f"  times relative to the expected times by instance: {speeds}" if speeds else "")
-        lines.append(f"  {times.speeds_text()}" if times.speeds_text() else "")
-        idle = ", ".join(f"{ms} ms: +{times.idle_cost_ns(ms * 1e6, ms * 1e6) / 1e6:.3f} ms" for ms in (10, 100))
-        lines.append(f"  longer after the server was idle for {idle}")
-        warm_ups = sum(1 for one in times.executions if one.first)
-        lines.append(f"  left out: {pluralize(warm_ups, 'first execution')} of an instance")
-        lines.append(f"  {self.stalls_text()}")
-        lines.append(f"  the speed varied by {times.speed_variation:.1%} from part to part")
+        models = self.models
+        count = sum(len(times.executions) for times in models.times.values())
+        lines = [f"Twin of '{models.model}', from {pluralize(count, 'execution')}"]
+        for name in models.times:
+            lines += [f"  {name}:"] if models.is_pipeline else []
+            lines += [f"{'  ' * models.is_pipeline}  {text}" for text in self._times_texts(name)]
+        if len(models.times) > 1:
+            lines += [f"  {line}" for line in ("at the same time:", *repr(self.interference).splitlines())]
         if self.validation:
             names = ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
             misfits = {name: misfit_of(self.validation, name) for name in names}
@@ -331,12 +359,43 @@ class Twin:
                 for name, misfit in misfits.items()
             )
             lines.append(f"  {len(self.validation)} parts, each predicted from the others: off by {errors}")
-        return "\n".join(filter(None, lines))
+        return "\n".join(lines)
+
+    def _times_texts(self, name: str) -> Iterator[str]:
+        """Yield what was learned about the times of a model."""
+        times = self.models.times[name]
+        for rows in self.sizes(name):
+            count = sum(1 for one in times.executions if one.rows == rows)
+            stalled = sum(one.rows == rows for one, _ in times.outliers)
+            rare = "" if times.function.is_supported(rows) else ", from its neighbours, too"
+            stalls = f", {stalled} stalled" if stalled else ""
+            yield f"batch size {rows:>4}: {count:>5} x {self.range_ms(rows, name)} ms{rare}{stalls}"
+        dispatch_ms = statistics.median(one.dispatch_ns for one in times.executions) / 1e6
+        yield f"of it before the execution begins: {dispatch_ms:.3f} ms (median)"
+        slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
+        yield f"slow-down by number of busy instances: {slow}"
+        if times.instance_speeds:
+            speeds = ", ".join(f"{instance}: {factor:.2f}" for instance, factor in times.instance_speeds.items())
+            yield f"times relative to the expected times by instance: {speeds}"
+        if text := times.speeds_text():
+            yield text
+        idle = ", ".join(f"{ms} ms: +{times.idle_cost_ns(ms * 1e6, ms * 1e6) / 1e6:.3f} ms" for ms in (10, 100))
+        yield f"longer after the server was idle for {idle}"
+        warm_ups = sum(1 for one in times.executions if one.first)
+        yield f"left out: {pluralize(warm_ups, 'first execution')} of an instance"
+        yield _stalls_text(times.stalls)
+        yield f"the speed varied by {times.speed_variation:.1%} from part to part"
+
+
+def _stalls_text(stalls: Sequence[Stall]) -> str:
+    excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in stalls[:5])
+    more = ", …" if len(stalls) > 5 else ""
+    return f"stalls: {len(stalls)}" + (f", of {excess}{more} ms" if stalls else "")
 
 
 @with_short_traceback
 def twin(recording: Recording) -> Twin:
-    """Learn the execution times of a recording of one model, to predict other configurations and rates.
+    """Learn the execution times of a recording of one model or pipeline, to predict other configurations and rates.
 
     Returns
     -------
@@ -346,7 +405,8 @@ def twin(recording: Recording) -> Twin:
     Raises
     ------
     InvalidArgumentError
-        If the recording is a sample, is not of one model, lacks its configuration, or contains no executed batch.
+        If the recording is a sample, is neither of one model nor of one pipeline, lacks a configuration, or contains no
+        executed batch.
 
     Examples
     --------

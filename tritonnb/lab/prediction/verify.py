@@ -18,18 +18,16 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
-from tritonnb.lab.analysis.learned_times import service
-from tritonnb.lab.analysis.summary import columns_of
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Inputs, Shapes
-from tritonnb.lab.load.load import config_of, find_model, load
+from tritonnb.lab.load.load import config_of, find_model, load, step_of
 from tritonnb.lab.load.notebook_wait import wait
 from tritonnb.lab.load.trial import Trial, apply_config, restored, run_live_trial, wait_for_load
 from tritonnb.lab.load.workload import LoadOptions
-from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, Range
+from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, Range, figure_names
+from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels, recorded_latencies
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.simulation.arrivals import as_arrivals
-from tritonnb.lab.simulation.latencies import latencies_from_columns
-from tritonnb.lab.simulation.run import instance_count
 from tritonnb.model_config.diff import replaced
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
@@ -53,7 +51,7 @@ class Verification:
     Attributes
     ----------
     edits : dict
-        The edited fields of the configuration.
+        The edited fields of the configuration; of a pipeline by model.
     prediction : Prediction
     measured : dict of str to float
         By the names of the prediction's figures.
@@ -103,7 +101,7 @@ class Verification:
         return self._errors_of(self.prediction)
 
     def _errors_of(self, prediction: Prediction) -> dict[str, float]:
-        return {name: getattr(prediction, name).value / value - 1 for name, value in self.measured.items() if value}
+        return {name: prediction.ranges[name].value / value - 1 for name, value in self.measured.items() if value}
 
     @property
     def outside(self) -> list[str]:
@@ -116,7 +114,7 @@ class Verification:
         return self._outside_of(self.arrived or self.prediction)
 
     def _outside_of(self, prediction: Prediction) -> list[str]:
-        return [name for name, value in self.measured.items() if value not in getattr(prediction, name)]
+        return [name for name, value in self.measured.items() if value not in prediction.ranges[name]]
 
     def verdict(self) -> str:
         """Summarize the comparison in one sentence."""
@@ -140,8 +138,7 @@ class Verification:
         return f" Executions took {change} than in the twin's recording."
 
     def _range(self, name: str) -> Range:
-        value: Range = getattr(self.prediction, name)
-        return value
+        return self.prediction.ranges[name]
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         outside, errors = self.outside, self.errors
@@ -153,7 +150,8 @@ class Verification:
 
     def __repr__(self) -> str:
         head = ("", f"predicted ({SHARE:.0%} range)", "measured", "error", "range")
-        lines = [f"{a:<16}  {b:>34}  {c:>10}  {d:>6}  {e}" for a, b, c, d, e in (head, *self._rows())]
+        width = max(16, *map(len, self.measured))
+        lines = [f"{a:<{width}}  {b:>34}  {c:>10}  {d:>6}  {e}" for a, b, c, d, e in (head, *self._rows())]
         return "\n".join([self.verdict(), *lines, *self.prediction.remarks])
 
     def _repr_html_(self) -> str:
@@ -165,6 +163,7 @@ class Verification:
 def verify(
     twin: Twin,
     model: Model | str,
+    models: EditsByModel | None = None,
     *,
     rate: float | None = None,
     arrivals: Iterable[Arrival | tuple[float, int]] | None = None,
@@ -176,7 +175,8 @@ def verify(
     """Apply a configuration to a running model, send it the recorded arrivals, and compare with the prediction.
 
     The configuration that the model has now is restored at the end, even after an error or an interrupt. The model runs
-    with the scheduling, the instances and the batch size that were predicted; all else stays as it is.
+    with the scheduling, the instances and the batch size that were predicted; all else stays as it is. Of a pipeline,
+    this holds for the models of all steps.
 
     Parameters
     ----------
@@ -184,6 +184,8 @@ def verify(
         ``server["NAME"]``, ``tnb.connect(URL)["NAME"]``, or a URL as for `load`. Another server must have been started
         with explicit model control. Its latencies are read from its traces, if this process can read those, and
         otherwise measured by the client.
+    models
+        Of a pipeline, the edits by model, as for `Twin.predict`.
     rate, arrivals, seed
         As for `Twin.predict`; by default the recorded arrivals.
     inputs, shapes
@@ -219,21 +221,34 @@ def verify(
     >>> server.stop()
     """
     sent = twin.arrivals(rate) if arrivals is None else list(as_arrivals(arrivals))
-    prediction = twin.predict(rate=rate, arrivals=None if arrivals is None else sent, seed=seed, **edits)
+    prediction = twin.predict(models, rate=rate, arrivals=None if arrivals is None else sent, seed=seed, **edits)
     if prediction.interrupted:  # nothing has been measured yet
         raise KeyboardInterrupt
     target, stopping = find_model(model), Event()
-    config = replaced(config_of(target), twin.edited(edits), _SIMULATED)
+    others = sorted(twin.models.sent.keys() - {twin.models.model})
+    if others:
+        raise InvalidArgumentError(
+            f"verify expected a recording in which clients call '{twin.models.model}' only, got requests to "
+            f"'{others[0]}' as well"
+        )
+    predicted = twin.edited(edits, models)
     options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
+    said: dict[str, Any] = dict(models or edits)
 
     def measure() -> tuple[Trial, Recording | None]:
-        with restored(target):
-            apply_config(target, config)
-            instances = instance_count(config)
+        # The name of a recorded single model may differ from the name of the model that is changed.
+        names = predicted.executed if predicted.is_pipeline else []
+        steps = [(step_of(target, name), name) for name in names] or [(target, predicted.model)]
+        applied: dict[str, pb.ModelConfig] = {}
+        with restored(target, names):
+            for step, name in steps:
+                applied[step.name] = replaced(config_of(step), predicted.configs[name], _SIMULATED)
+                apply_config(step, applied[step.name])
+            instances = predicted.instances
             warm_up: LoadOptions = {**options, "clients": instances, "requests": _WARM_UP * instances}
             wait_for_load(load(target, **warm_up), stopping)
-            run = partial(run_live_trial, target, {**options, "arrivals": sent}, None, stopping, dict(edits), config)
-            return _recorded_trial(model, run, len({arrival.rows for arrival in sent}) > 1)
+            run = partial(run_live_trial, target, {**options, "arrivals": sent}, None, stopping, said, applied)
+            return _recorded_trial(model, run, len({arrival.rows for arrival in sent}) > 1, predicted.is_pipeline)
 
     # An interrupt stops the load. Leaving the block waits for the thread, which restores the configuration.
     with ThreadPoolExecutor(1, "tritonnb-verify") as worker:
@@ -241,12 +256,15 @@ def verify(
         trial, recording = wait(worker.submit(measure), None, lambda: progress, stopping.set)
     if not len(trial.latencies_ms):
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
-    measured = _client_figures(trial) if recording is None else _server_figures(recording)
+    known, measured = None, _client_figures(trial, predicted)
+    if recording is not None:
+        known = TimedModels.of(recording, "verify")
+        measured = _server_figures(recording, known)
     arrived = None
     with suppress(KeyboardInterrupt):  # what was measured is not lost
-        arrived = None if recording is None else twin.predict(arrivals=recording.arrivals(), seed=seed, **edits)
-    relative = None if recording is None else _relative_duration(twin, recording)
-    return Verification(dict(edits), prediction, measured, trial, recording, arrived, relative)
+        arrived = None if known is None else twin.predict(models, arrivals=known.arrivals, seed=seed, **edits)
+    relative = None if known is None else _relative_duration(twin, known)
+    return Verification(said, prediction, measured, trial, recording, arrived, relative)
 
 
 def _largest(errors: dict[str, float]) -> str:
@@ -254,12 +272,14 @@ def _largest(errors: dict[str, float]) -> str:
     return f"{error:+.0%} ({name})"
 
 
-def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
+def _recorded_trial(
+    model: Model | str, run: Callable[[], Trial], rows: bool, is_pipeline: bool
+) -> tuple[Trial, Recording | None]:
     """Run a trial; return it, and the recording of another server if this process can read its traces."""
     traced, tracing = None, ExitStack()
     if not isinstance(model, str | ModelHandle):
         with suppress(TritonError):
-            traced = tracing.enter_context(model.server.record(model.name, rows=rows))
+            traced = tracing.enter_context(model.server.record(None if is_pipeline else model.name, rows=rows))
     try:
         trial = run()
     finally:
@@ -269,17 +289,29 @@ def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) ->
     return trial, recording if recording is not None and recording.requests else None
 
 
-def _server_figures(recording: Recording) -> dict[str, float]:
-    figures = Figures.from_latencies(latencies_from_columns(columns_of(recording)), len(recording.instances))
-    return {name: getattr(figures, name) for name in COMPARED}
+def _server_figures(recording: Recording, models: TimedModels) -> dict[str, float]:
+    figures = Figures.from_latencies(recorded_latencies(recording, models), models.instances_of(1))
+    return {name: figures.value(name) for name in _compared(models)}
 
 
-def _relative_duration(twin: Twin, recording: Recording) -> float:
-    executions = service(recording).executions
-    return statistics.median(one.time_ns / max(1.0, twin.times.expected_ns(one.rows, one.busy)) for one in executions)
+def _compared(models: TimedModels) -> list[str]:
+    """Return the figures that a server is compared in; of a pipeline, the mean batch of each step."""
+    if len(models.executed) == 1:
+        return list(COMPARED)
+    return [*COMPARED[:-1], *(name for name in figure_names(models.executed) if name.endswith(f": {COMPARED[-1]}"))]
 
 
-def _client_figures(trial: Trial) -> dict[str, float]:
+def _relative_duration(twin: Twin, models: TimedModels) -> float:
+    learned = twin.models.times
+    return statistics.median(
+        learned[name].factor_of(one) for name, times in models.times.items() for one in times.executions
+    )
+
+
+def _client_figures(trial: Trial, models: TimedModels) -> dict[str, float]:
     p50_ms, p95_ms, p99_ms = map(float, np.quantile(trial.latencies_ms, [0.5, 0.95, 0.99]))
     values = (p50_ms, p95_ms, p99_ms, trial.rate, trial.mean_batch_size)
-    return dict(zip(COMPARED, values, strict=True))
+    measured = dict(zip(COMPARED, values, strict=True))
+    if models.is_pipeline:  # the client does not see the batches of steps
+        del measured["mean_batch_size"]
+    return measured

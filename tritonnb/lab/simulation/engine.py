@@ -39,9 +39,11 @@ class SimulatedRequest(Schedulable):
         model and the call, for a client of a closed loop a function that takes the time; None if nobody does.
     responded : bool
         Whether the final response has been sent.
+    replica : int
+        The server that executes it, as all steps of its ensemble; -1 if the router of its model decides.
     """
 
-    __slots__ = ("arrival", "parent", "responded", "step", "steps")
+    __slots__ = ("arrival", "parent", "replica", "responded", "step", "steps")
 
     def __init__(self, arrival: Arrival, serial: int) -> None:
         super().__init__(
@@ -57,6 +59,7 @@ class SimulatedRequest(Schedulable):
         self.arrival = arrival
         self.parent: object = None
         self.responded = False
+        self.replica = -1
         self.steps = arrival.steps
         self.step = 0
 

@@ -9,6 +9,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, EnsembleExecuted, Event, StepSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.engine import Columns, SimulatedRequest, Simulation, Target
+from tritonnb.lab.simulation.replicas import RouterFunction
 from tritonnb.scheduling.ensemble import (
     EnsembleDecision,
     EnsembleGraph,
@@ -23,13 +24,14 @@ from tritonnb.scheduling.ensemble import (
 class SimulatedRun(EnsembleRun):
     """A request to an ensemble; its tensors have names and no contents."""
 
-    __slots__ = ("ended", "open", "serials")
+    __slots__ = ("ended", "open", "routed", "serials")
 
     def __init__(self, request: SimulatedRequest, plan: EnsemblePlan) -> None:
         super().__init__(request, plan)
         self.open: dict[SimulatedRequest, Target] = {}  # requests of steps without a response
         self.serials: list[int] = []  # of all requests of steps
         self.ended = False
+        self.routed = False  # to a replica, by the router of this ensemble
 
 
 class SimulatedEnsemble(Target):
@@ -44,6 +46,10 @@ class SimulatedEnsemble(Target):
     simulation : Simulation
     columns : Columns or None
         Has one batch for each request.
+    replicas : int
+        Number of servers; all steps of a request are executed on one of them.
+    route : callable
+        Chooses it.
     """
 
     def __init__(
@@ -53,8 +59,12 @@ class SimulatedEnsemble(Target):
         models: Sequence[Target],
         simulation: Simulation,
         columns: Columns | None,
+        replicas: int,
+        route: RouterFunction,
     ) -> None:
         super().__init__(config, simulation.clock, answer, columns)
+        self._in_flight = [0] * replicas
+        self._route = route
         self._simulation = simulation
         self._scheduler = EnsembleScheduler(graph)
         self._models = list(models)
@@ -70,6 +80,9 @@ class SimulatedEnsemble(Target):
         """Handle the arrival of a request at the current time."""
         run = SimulatedRun(request, self._plan)
         self._runs[request] = run
+        if len(self._in_flight) > 1 and request.replica < 0:
+            run.routed, request.replica = True, self._route(self._in_flight)
+            self._in_flight[request.replica] += 1
         self._apply(self._scheduler.start_run(run, self._inputs))
 
     def cancelled(self, request: SimulatedRequest) -> None:
@@ -105,7 +118,7 @@ class SimulatedEnsemble(Target):
         model = self._models[step.index]
         now, serial = self.clock.now, self._simulation.new_serial()
         request = model.create(now, run.request.arrival, serial, (self, decision))
-        request.cancelled = run.request.cancelled
+        request.cancelled, request.replica = run.request.cancelled, run.request.replica
         run.open[request] = model
         model.arrived(request)
         # As on the server, a request that its model refuses at once was not sent.
@@ -122,6 +135,8 @@ class SimulatedEnsemble(Target):
         run.ended = True
         request: SimulatedRequest = run.request
         request.responded = True
+        if run.routed:
+            self._in_flight[request.replica] -= 1
         now = self.clock.now
         del self._runs[request]
         if self.columns is None:

@@ -27,7 +27,7 @@ class SimulatedLatencies:
     start_ns, end_ns, null_rows : numpy.ndarray of int64, shape [batches]
         Of each batch, in the order of sending.
     refused : int
-        Number of requests that did not run.
+        Number of requests that did not run; of an ensemble, that failed.
 
     Examples
     --------
@@ -90,4 +90,6 @@ def latencies_from_columns(columns: Columns) -> SimulatedLatencies:
     starts, ends, requests, null_rows = np.frombuffer(columns.batches, np.int64).reshape(-1, 4).T
     serials, rows, received, queued = np.frombuffer(columns.requests, np.int64).reshape(-1, 4).T
     batch = np.repeat(np.arange(len(starts)), requests)
-    return SimulatedLatencies(serials, rows, batch, received, queued, starts, ends, null_rows, columns.refused)
+    return SimulatedLatencies(
+        serials, rows, batch, received, queued, starts, ends, null_rows, columns.refused + columns.failed
+    )

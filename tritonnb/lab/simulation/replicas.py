@@ -81,6 +81,9 @@ class Replicas:
         self._in_flight[self._sent_to.pop(request)] -= 1
 
     def _choose(self, request: Schedulable) -> int:
+        placed: int = getattr(request, "replica", -1)  # a step is executed on the server of its ensemble's request
+        if placed >= 0:
+            return placed
         sequence = request.correlation_id
         index = self._replica_of.get(sequence) if sequence else None
         if index is None:

@@ -131,7 +131,8 @@ def run_models(
     def ensemble(name: str, kept: Columns | None) -> Target:
         config = configs[name]
         graph = ensemble_graph(config, lambda step, _: configs[step].model_transaction_policy.decoupled)
-        return SimulatedEnsemble(config, graph, [target(step.model_name) for step in graph.steps], simulation, kept)
+        steps = [target(step.model_name) for step in graph.steps]
+        return SimulatedEnsemble(config, graph, steps, simulation, kept, replicas, make_router(router, seed))
 
     def model(name: str, kept: Columns | None) -> Target:
         config = configs[name]

@@ -91,7 +91,8 @@ def simulate(
     seed : int, optional
         Seed of random service times, and of a random router.
     replicas : int, optional
-        The number of servers with this configuration, behind a router. The requests of a sequence go to one of them.
+        The number of servers with this configuration, behind a router. The requests of a sequence go to one of them, as
+        do all steps of a request to an ensemble.
     router : str or callable, optional
         Which server gets a request: the less loaded of two random servers (``"two_choices"``, as Ray Serve routes),
         ``"least_loaded"``, ``"round_robin"``, ``"random"``, or a function of the numbers of requests in flight that
