@@ -22,6 +22,7 @@ from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.peers import peers
+from benchmarks.pipelines import pipelines
 from benchmarks.predictions import predictions
 from benchmarks.pythons import pythons
 from benchmarks.recordings import recordings
@@ -56,6 +57,7 @@ BENCHMARKS = {
     "simulator": simulator,
     "recordings": recordings,
     "predictions": predictions,
+    "pipelines": pipelines,
     "sweeps": sweeps,
     "costs": costs,
     "pythons": pythons,

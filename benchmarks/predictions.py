@@ -28,6 +28,7 @@ from tritonnb.client.model import Model
 from tritonnb.core.errors import TritonError
 from tritonnb.lab.figures.picture import Picture
 from tritonnb.lab.prediction.prediction import SHARE, Figures, simulated_figures
+from tritonnb.lab.prediction.timed_models import TimedModels
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.prediction.verify import COMPARED, Verification
 from tritonnb.recording.arrivals import Arrival
@@ -218,7 +219,7 @@ def _verified(scratch: Path, seconds: int, rounds: int, choose: random.Random) -
                 try:
                     with start(scratch, name) as model:
                         most = tnb.load(model, clients=_CLIENTS, requests=_REQUESTS).wait().rate
-                        earlier = _recorded(model, most, seconds, choose.randrange(10**9))
+                        earlier = recorded(model, most, seconds, choose.randrange(10**9))
                         while pending:
                             number, seed, edits, utilization = pending[0]
                             figures = _row(model, most, earlier, seed, edits, utilization, seconds, rounds)
@@ -249,10 +250,10 @@ def _row(
     seconds: int, rounds: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Record, predict and run one configuration several times; return its figures."""
-    twin = _recorded(model, most, seconds, seed)
-    arrivals = _arrivals(twin, edits, utilization, seconds * _VERIFIED, seed)
+    twin = recorded(model, most, seconds, seed)
+    arrivals = with_utilization(twin, twin.edited(edits), utilization, seconds * _VERIFIED, seed)
     runs = [twin.verify(model, arrivals=arrivals, **edits)]
-    later = (_recorded(model, most, seconds, seed + number) for number in range(1, rounds))
+    later = (recorded(model, most, seconds, seed + number) for number in range(1, rounds))
     runs += [twin.verify(model, arrivals=arrivals, **edits) for twin in later]
     return {
         **edits,
@@ -273,11 +274,11 @@ def _compared(runs: list[Verification], earlier: Twin, arrivals: list[Arrival]) 
         measured = [run.measured[name] for run in runs]
         halves = [statistics.median(measured[half::2]) for half in (0, 1)]
         compared[name] = {
-            "predicted": statistics.median(getattr(run.prediction, name).value for run in runs),
+            "predicted": statistics.median(run.prediction.ranges[name].value for run in runs),
             "measured": statistics.median(measured),
-            "for_arrived": statistics.median(getattr(run.arrived, name).value for run in runs),
-            "from_earlier": getattr(before, name).value,
-            "from_itself": getattr(itself, name).value,
+            "for_arrived": statistics.median(run.arrived.ranges[name].value for run in runs if run.arrived),
+            "from_earlier": before.ranges[name].value,
+            "from_itself": itself.ranges[name].value,
             "first": measured[0],
             "scatter": max(halves) / min(halves) - 1,
             "inside": statistics.mean(name not in run.outside for run in runs),
@@ -313,8 +314,11 @@ def _traffic(rate: float, seconds: int, seed: int) -> list[Arrival]:
     return [Arrival(time_us) for time_us in sorted(times_us)]
 
 
-def _recorded(model: Model, most: float, seconds: int, seed: int) -> Twin:
-    """Record a model at shares of the rate that is the most it can execute; return its twin."""
+def recorded(model: Model, most: float, seconds: int, seed: int) -> Twin:
+    """Record a model, or an ensemble and its steps, at shares of the rate that is the most it can execute.
+
+    Returns its twin.
+    """
     arrivals = [
         Arrival(arrival.time_us + part * seconds * 1e6)
         for part, share_of_most in enumerate(_RECORDED)
@@ -323,19 +327,18 @@ def _recorded(model: Model, most: float, seconds: int, seed: int) -> Twin:
     if isinstance(model, ModelHandle):
         recording = tnb.load(model, arrivals=arrivals).wait().recording
     else:
-        with model.server.record(model.name) as recording:
+        with model.server.record(None if model.running_config().ensemble_scheduling.step else model.name) as recording:
             tnb.load(model, arrivals=arrivals).wait()
     assert recording is not None
     twin: Twin = recording.twin()
     return twin
 
 
-def _arrivals(twin: Twin, edits: dict[str, Any], utilization: float, seconds: int, seed: int) -> list[Arrival]:
+def with_utilization(twin: Twin, models: TimedModels, utilization: float, seconds: int, seed: int) -> list[Arrival]:
     """Return requests that are predicted to keep the instances busy for that share of the time."""
-    config = twin.edited(edits)
 
     def simulated(arrivals: list[Arrival]) -> Figures:
-        return simulated_figures(config, arrivals, twin.times, seed)
+        return simulated_figures(models, arrivals, seed)
 
     low, high = 0.0, simulated(twin.arrivals(_OVERLOAD)).throughput
     for _ in range(_HALVINGS):

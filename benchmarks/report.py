@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import predictions, servers, sweeps
+from benchmarks import pipelines, predictions, servers, sweeps
 from benchmarks.http import INLINE
 from benchmarks.stages import STAGES, THREAD_TIMES
 from benchmarks.tables import table
@@ -406,6 +406,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "costs": ("What is always on", _costs),
     "simulator": ("The simulator", _simulator),
     "predictions": ("Predictions of twins", predictions.describe),
+    "pipelines": ("Predictions of pipelines", pipelines.describe),
     "sweeps": ("Live sweeps", sweeps.describe),
     "recordings": ("Recordings of a real Triton, replayed", _recordings),
     "pythons": ("Other versions of Python", _pythons),
