@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
+from unittest.mock import patch
 
 import tritonnb as tnb
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.calls import CallingService, ExecutionPlan, Planner
+from tritonnb.lab.simulation.engine import SimulatedRequest
 from tritonnb.lab.simulation.service import Service
+from tritonnb.scheduling.decisions import Decision
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.from_config import make_scheduler
 
 ENSEMBLE = "pipeline"
+#: The batches of each model: the positions of their requests among the requests of clients.
+Batches = dict[str, list[list[int]]]
 
 
 #: The model that the model of a step may call.
@@ -48,7 +57,7 @@ class RandomPipeline:
         """How late executions and arrivals may be."""
         return self.unit_ms / 4
 
-    def batches(self, rng: random.Random | None = None) -> dict[str, list[list[int]]]:
+    def batches(self, rng: random.Random | None = None) -> Batches:
         """Simulate the pipeline; with ``rng`` executions and requests are a little late."""
         if rng is None:
             return batches_by_step(tnb.simulate(self.configs, self.arrivals, self.services))
@@ -57,12 +66,106 @@ class RandomPipeline:
             return rng.uniform(0, self.tolerance_ms)
 
         def slower(service: Service) -> Service:
+            if isinstance(service, CallingService):
+                return _LateCalls(service, late_ms)
             return tnb.service_time(partial(_later, service, late_ms), unit="ms")
 
         arrivals = [tnb.Arrival(one.time_us + 1000 * late_ms(), one.rows) for one in self.arrivals]
         services = {name: slower(service) for name, service in self.services.items()}
-        services |= {name: self._calling(name, self.base_ms[name] + late_ms()) for name in self.calls}
         return batches_by_step(tnb.simulate(self.configs, arrivals, services))
+
+    def batches_like(self, observed: Batches) -> Batches:
+        """Simulate the pipeline with the order of Triton's threads that the observed batches show: see `ThreadRace`."""
+        positions = {id(one): number for number, one in enumerate(self.arrivals)}
+
+        def create(config: pb.ModelConfig, *options: Any) -> Any:
+            scheduler = make_scheduler(config, *options)
+            batches = observed.get(config.name, [])
+            return ThreadRace(scheduler, batches, positions) if isinstance(scheduler, DynamicBatcher) else scheduler
+
+        with patch("tritonnb.lab.simulation.run.make_scheduler", create):
+            return self.batches()
+
+
+class ThreadRace:
+    """A dynamic batcher that takes the responses of a batch of an earlier step as the observed batches say.
+
+    A thread of Triton delivers them one by one. The first wakes the thread of an idle batcher, which takes that
+    request alone, or with the others if these are there before it runs.
+
+    Parameters
+    ----------
+    scheduler : DynamicBatcher
+    observed : list of list of int
+        The observed batches: the positions of their requests.
+    positions : dict of int to int
+        The position of the arrival with this identity.
+    """
+
+    def __init__(self, scheduler: DynamicBatcher, observed: list[list[int]], positions: dict[int, int]) -> None:
+        self._scheduler = scheduler
+        self._joint = {position for batch in observed if len(batch) > 1 for position in batch}
+        self._positions = positions
+        self._held: list[SimulatedRequest] = []
+        self._now = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scheduler, name)
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the batcher wakes by itself: with requests that it has not looked at, immediately."""
+        return self._now if self._held else self._scheduler.next_wake_ns
+
+    def enqueue(self, request: SimulatedRequest, now: int) -> Sequence[Decision]:
+        """Handle the arrival of a request; it waits for those that are delivered with it if they shared a batch."""
+        scheduler = self._scheduler
+        is_idle = scheduler.instances.idle and not scheduler.queue.size and not scheduler.settings.max_queue_delay_ns
+        if self._held or (is_idle and self._positions.get(id(request.arrival)) in self._joint):
+            self._held.append(request)
+            self._now = now
+            return ()
+        return scheduler.enqueue(request, now)
+
+    def wake(self, now: int) -> Sequence[Decision]:
+        """Look at the requests that came together, or do what is due."""
+        if not self._held:
+            return self._scheduler.wake(now)
+        *others, last = self._held
+        self._held = []
+        for request in others:
+            self._scheduler.queue.add(request, now)
+            request.queued_ns = now
+        return self._scheduler.enqueue(last, now)
+
+    def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
+        """Handle an instance that has become idle."""
+        return [*(self.wake(now) if self._held else ()), *self._scheduler.instance_idle(instance, now)]
+
+
+@dataclass(frozen=True)
+class _LateCalls(CallingService):
+    """A model that calls others, with executions that are a little late."""
+
+    service: CallingService
+    late_ms: Callable[[], float]
+
+    @property
+    def models(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.service.models
+
+    def __call__(self, rows: int) -> float:
+        return self.service(rows)
+
+    def plans(self, seed: int) -> Planner:
+        plan_of = self.service.plans(seed)
+
+        def plan(rows: Sequence[int]) -> ExecutionPlan:
+            first, *others = (plan := plan_of(rows)).calls
+            late_ns = round(self.late_ms() * 1e6)
+            return replace(plan, calls=(replace(first, own_ns=first.own_ns + late_ns), *others))
+
+        return plan
 
 
 def _later(service: Service, late_ms: Callable[[], float], rows: int) -> float:
@@ -132,7 +235,7 @@ def stable_pipeline(rng: random.Random, unit_ms: float = 10) -> RandomPipeline:
             return pipeline
 
 
-def batches_by_step(rec: tnb.Recording) -> dict[str, list[list[int]]]:
+def batches_by_step(rec: tnb.Recording) -> Batches:
     """The batches of each step's model: the positions of their requests among the requests of clients."""
     members: dict[tuple[str, int], list[int]] = defaultdict(list)
     roots = sorted(rec.pipelines[ENSEMBLE].requests, key=lambda root: (root.received_ns, root.serial))

@@ -170,11 +170,16 @@ def random_arrivals(chance: random.Random, settings: Settings) -> Arrivals:
             return arrivals
         number = chance.choice(sorted(left))
         last = left[number] == 1
-        flags = {"sequence_start": number not in begun, "sequence_end": last and chance.random() < ends}
+        starts, ends_now = number not in begun, last and chance.random() < ends
         while True:
             time_ms += GRID_MS * chance.randint(1, 2 * pace // GRID_MS)
             arrival = tnb.Arrival(
-                1000.0 * time_ms, sequence_id=number, batch_key=shape[number], timeout_us=timeout_us, **flags
+                1000.0 * time_ms,
+                sequence_id=number,
+                sequence_start=starts,
+                sequence_end=ends_now,
+                batch_key=shape[number],
+                timeout_us=timeout_us,
             )
             if is_unambiguous(settings, (*arrivals, arrival)):
                 break

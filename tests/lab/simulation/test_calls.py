@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,10 @@ from tritonnb.recording.pipelines import PipelineRequest
 
 PLAIN, BATCHING = "max_batch_size: 8", "max_batch_size: 8 dynamic_batching { }"
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+
+
+#: Execution times, and what models that call others do.
+Services = dict[str, Any]
 
 
 def ensemble(first: str, second: str, max_batch_size: int = 8) -> str:
@@ -47,7 +51,7 @@ def spans_ms(request: PipelineRequest) -> list[tuple[str, float, float]]:
 )
 def test_calls_follow_each_other_unless_they_are_made_together(calls: Any, spans: Any, latency_ms: float) -> None:
     models = {"caller": PLAIN, "net": PLAIN, "post": PLAIN, "both": ensemble("net", "post"), "inner": PLAIN}
-    services = {
+    services: Services = {
         "caller": tnb.calling(calls, before_ms=1, between_ms=2, after_ms=3),
         "inner": tnb.calling(["net"]),
         "net": tnb.fixed(10),
@@ -62,7 +66,7 @@ def test_calls_follow_each_other_unless_they_are_made_together(calls: Any, spans
 
 def test_instance_is_busy_while_it_waits_for_its_calls() -> None:
     models = {"caller": PLAIN, "net": f"{BATCHING} instance_group {{ count: 2 }}"}
-    services = {"caller": tnb.calling(["net"]), "net": tnb.fixed(10)}
+    services: Services = {"caller": tnb.calling(["net"]), "net": tnb.fixed(10)}
     rec = tnb.simulate(models, [(0, 1)] * 3, services)
     assert [request.latency_ns // 10**6 for request in rec.pipelines["caller"].requests] == [10, 20, 30]
     assert max(request.concurrency for request in rec.pipelines["caller"].requests) == 1
@@ -73,7 +77,7 @@ def test_instance_is_busy_while_it_waits_for_its_calls() -> None:
 @pytest.mark.parametrize(("per_request", "rows"), [(True, [2, 3]), (False, [5])])
 def test_batch_calls_for_each_request_or_once(per_request: bool, rows: list[int]) -> None:
     models = {"caller": BATCHING, "net": PLAIN}
-    services = {"caller": tnb.calling(["net"], per_request=per_request), "net": tnb.fixed(1)}
+    services: Services = {"caller": tnb.calling(["net"], per_request=per_request), "net": tnb.fixed(1)}
     rec = tnb.simulate(models, [(0, 8), (1, 2), (2, 3)], services)
     assert sorted(batch.size for batch in rec.batches if batch.model == "net") == [*rows, 8]
     assert [len(request.steps) for request in rec.pipelines["caller"].requests] == [1, len(rows), len(rows)]
@@ -81,7 +85,7 @@ def test_batch_calls_for_each_request_or_once(per_request: bool, rows: list[int]
 
 def test_number_of_calls_is_drawn() -> None:
     models = {"caller": PLAIN, "net": PLAIN}
-    services = {"caller": tnb.calling([tnb.Call("net", count=(0, 2, 5), rows=3)]), "net": tnb.fixed(1)}
+    services: Services = {"caller": tnb.calling([tnb.Call("net", count=(0, 2, 5), rows=3)]), "net": tnb.fixed(1)}
     arrivals = tnb.constant(10, 30)
     rec = tnb.simulate(models, arrivals, services)
     calls = Counter(len(request.steps) for request in rec.pipelines["caller"].requests)
@@ -96,7 +100,7 @@ def test_number_of_calls_is_drawn() -> None:
 def test_failed_call_counts_as_answered() -> None:
     full = f"{PLAIN} dynamic_batching {{ default_queue_policy {{ max_queue_size: 1 }} }}"
     models = {"caller": PLAIN, "net": full}
-    services = {"caller": tnb.calling([[("net", 8)]]), "net": tnb.fixed(10)}
+    services: Services = {"caller": tnb.calling([[("net", 8)]]), "net": tnb.fixed(10)}
     rec = tnb.simulate(models, [(0, 1)], services)
     [request] = rec.pipelines["caller"].requests
     assert {bool(step.failed) for step in request.steps} == {True, False}
@@ -104,7 +108,9 @@ def test_failed_call_counts_as_answered() -> None:
     assert not request.failed
 
 
-entries = st.sampled_from(["net", ("net", 2), ["net", "post"], [("post", 3)], "both", tnb.Call("net", (0, 1, 2), 2)])
+entries: st.SearchStrategy[Any] = st.sampled_from(
+    ["net", ("net", 2), ["net", "post"], [("post", 3)], "both", tnb.Call("net", (0, 1, 2), 2)]
+)
 
 
 @st.composite
@@ -121,7 +127,7 @@ def recordings(draw: st.DrawFn) -> tnb.Recording:
         after_ms=draw(times),
         per_request=draw(st.booleans()),
     )
-    services = {"caller": caller, "net": tnb.linear(1, draw(times)), "post": tnb.fixed(draw(times))}
+    services: Services = {"caller": caller, "net": tnb.linear(1, draw(times)), "post": tnb.fixed(draw(times))}
     rng = random.Random(draw(st.integers(0, 99)))
     arrivals = sorted((rng.uniform(0, 200_000), rng.randint(1, 2)) for _ in range(20))
     return tnb.simulate(models, arrivals, services, model=draw(st.sampled_from(["caller", "outer"])))
@@ -156,7 +162,7 @@ def trees(rec: tnb.Recording) -> list[Any]:
 def test_rows_of_each_step_are_those_of_the_request() -> None:
     """The lines of text in an image: a step of an ensemble that does not batch has rows of its own."""
     models = {"ocr": ensemble("crop", "read", 0), "crop": "max_batch_size: 0", "read": BATCHING}
-    services = {"crop": tnb.fixed(1), "read": tnb.linear(2, 1)}
+    services: Services = {"crop": tnb.fixed(1), "read": tnb.linear(2, 1)}
     arrivals = [tnb.Arrival(ms=5 * number, step_rows={"read": 1 + number % 4}) for number in range(8)]
     rec = tnb.simulate(models, arrivals, services)
     assert [request.size for request in rec.requests if request.model == "read"] == [1, 2, 3, 4] * 2
@@ -173,12 +179,13 @@ def test_rows_of_each_step_are_those_of_the_request() -> None:
         (lambda: tnb.calling("net"), "calling expected a list of calls, such as ['net', ('net', 2)], got 'net'"),
         (lambda: tnb.calling([("net", -1)]),
          "calling expected the name of a model, or a tuple of name, number of calls, and rows, got ('net', -1)"),
-        (lambda: tnb.calling(["net", 3]),
+        (lambda: tnb.calling(["net", cast(Any, 3)]),
          "calling expected the name of a model, or a tuple of name, number of calls, and rows, got 3"),
         (lambda: tnb.calling([("net", ())]),
          "calling expected the name of a model, or a tuple of name, number of calls, and rows, got ('net', ())"),
         (lambda: tnb.calling(["net"], before_ms=-1), "calling: before_ms expected a time in ms of at least 0, got -1"),
-        (lambda: tnb.calling(["net"], after_ms="1"), "calling: after_ms expected a time in ms of at least 0, got '1'"),
+        (lambda: tnb.calling(["net"], after_ms=cast(Any, "1")),
+         "calling: after_ms expected a time in ms of at least 0, got '1'"),
         (lambda: tnb.calling(["other"]),
          "model 'caller': simulation expected the configuration of its step 'other', got none"),
         (lambda: tnb.calling(["caller"]),
