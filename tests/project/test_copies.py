@@ -67,6 +67,7 @@ def made() -> Iterator[SimpleNamespace]:
         with server.record() as live:
             loaded = tnb.load(model, clients=4, requests=100).wait()
         sweep = tnb.sweep(model, count=[1, 2], rate=100, requests=100, service=tnb.fixed(8)).wait()
+        measured = tnb.sweep(model, count=[1], rate=100, requests=20).wait()
         simulated = tnb.simulate(
             "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 1000 }",
             tnb.poisson(rate=300, duration=0.5, seed=1),
@@ -107,6 +108,7 @@ DATA: dict[str, Callable[[SimpleNamespace], Any]] = {
     "load result": lambda made: made.loaded,
     "sweep result": lambda made: made.sweep,
     "trial": lambda made: made.sweep.best,
+    "trial on a server": lambda made: made.measured.best,
     "twin": lambda made: made.twin,
     "prediction": lambda made: made.twin.predict(rate=50),
     "plan": lambda made: made.plan,

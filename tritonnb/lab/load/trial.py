@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
 from threading import Event
 
@@ -210,10 +210,7 @@ class SimulatedTrials:
         )
         batches = sum(len(step.end_ns) for step in steps.values())
         mean = sum(int(step.rows.sum()) for step in steps.values()) / batches if batches else 0.0
-
-        def record() -> Recording:
-            return Recording(run_models(configs, workload, self.services, seed), configs, simulated=True)
-
+        record = partial(_simulated, configs, workload, self.services, seed)
         return Trial(edits, configs, rate, latencies_ms, kept.refused, meets, mean, is_extrapolated, record=record)
 
     def _most(self, configs: Mapping[str, pb.ModelConfig], rows: int) -> float:
@@ -292,6 +289,15 @@ class SimulatedTrials:
         return replace(at(lowest, list(runs(most * lowest, 1))), meets=False)
 
 
+def _simulated(
+    configs: Mapping[str, pb.ModelConfig],
+    workload: Mapping[str, Arrivals],
+    services: Mapping[str, Service],
+    seed: int,
+) -> Recording:
+    return Recording(run_models(configs, workload, services, seed), configs, simulated=True)
+
+
 def run_live_trial(
     model: ModelHandle | ModelAddress,
     traffic: LoadOptions,
@@ -311,7 +317,7 @@ def run_live_trial(
     executions = sum(one["execution_count"] for one in new)
     mean = sum(one["inference_count"] for one in new) / executions if executions else math.nan
     measured = (result.rate, result.latencies_ms, result.failed, meets, mean)
-    return Trial(edits, configs, *measured, record=lambda: result.recording)
+    return Trial(edits, configs, *measured, record=partial(getattr, result, "recording"))
 
 
 def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:

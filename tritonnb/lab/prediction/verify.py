@@ -302,7 +302,9 @@ def _compared(models: TimedModels) -> list[str]:
 
 
 def _relative_duration(twin: Twin, models: TimedModels) -> float:
-    learned = twin.models.times
+    learned = dict(twin.models.times)
+    if not models.is_pipeline:  # its name may differ from that of the recorded model
+        learned = dict.fromkeys(models.times, *learned.values())
     return statistics.median(
         learned[name].factor_of(one) for name, times in models.times.items() for one in times.executions
     )
