@@ -108,10 +108,14 @@ def idle_executions(rec: Recording, config: pb.ModelConfig) -> Findings:
     if not executions:
         return
     pause_ns = max(_PAUSE_NS, _PAUSE_RATIO * statistics.median(one.time_ns for one in executions))
+    idle = sum(not one.first and one.idle_ns >= pause_ns for one in executions)
+    if idle < _LEAST:
+        return
+    # The instance of a first execution was idle, too: for how long is not in the recording.
     yield from _cold_tail(
         rec,
         executions,
-        [not one.first and one.idle_ns >= pause_ns for one in executions],
+        [one.first or one.idle_ns >= pause_ns for one in executions],
         f"An execution of an instance that was idle for {pause_ns / 1e6:.0f} ms or more",
         "caches and clocks are cold after a pause: send keep-alive requests more often than that, or use fewer "
         "instances",
