@@ -139,6 +139,15 @@ def test_calls_that_could_be_made_at_the_same_time() -> None:
     assert found(calls(together=True), "sequential_calls", caller="", m="") == []
 
 
+def test_calls_whose_end_is_reported_late_follow_each_other() -> None:
+    """Triton reports the end of a call after the response, when the next call was made already."""
+    events = calls(together=False)
+    for event in events.events:
+        if isinstance(event, BatchExecuted) and event.model == "m":
+            event.time_ns += MS
+    assert len(found(events, "sequential_calls", caller="", m="")) == 1
+
+
 def test_recording_of_one_model_has_no_diagnoses_of_its_pipelines() -> None:
     parsed = {name: pb.ModelConfig(name=name, max_batch_size=4) for name in ("caller", "m")}
     rec = Recording(calls(together=False).events, parsed)

@@ -21,6 +21,7 @@ from tritonnb.recording.pipelines import CALL, Pipeline, PipelineRequest
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.lanes import count_overlaps
 
 Findings = Iterator[tuple[str, Mapping[str, object]]]
 
@@ -260,7 +261,7 @@ def sequential_calls(rec: Recording, pipeline: Pipeline) -> Findings:
                 callers[one.model][one.serial] = one
     for model, by_serial in callers.items():
         requests = list(by_serial.values())
-        if len(requests) < _MIN_COUNT or any(one.concurrency > 1 for one in requests):
+        if len(requests) < _MIN_COUNT or any(map(_calls_overlap, requests)):
             continue
         sums = [sum(step.latency_ns for step in one.steps) for one in requests]
         longest = [max(step.latency_ns for step in one.steps) for one in requests]
@@ -275,6 +276,12 @@ def sequential_calls(rec: Recording, pipeline: Pipeline) -> Findings:
                 f"asyncio.gather): that saves up to {saved_ms:.1f} of {latency_ms:.1f} ms.",
                 {"model": model, "saved_ms": saved_ms, "latency_ms": latency_ms, "requests": len(requests)},
             )
+
+
+def _calls_overlap(caller: PipelineRequest) -> bool:
+    """Return whether a call was made before another one was answered: Triton reports the end of a call later."""
+    spans = [(step.received_ns, step.answered_ns) for step in caller.steps if step.kind == CALL]
+    return max(count_overlaps(spans)[1]) > 1
 
 
 #: The rules by name; each examines a recording and one of its pipelines.
