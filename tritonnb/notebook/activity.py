@@ -123,7 +123,7 @@ class _Streams:
         ended = [(*self._executed.pop(serial), self._ended_ns.pop(serial)) for serial in serials]
         for known in (self._executed, self._ended_ns):
             while len(known) > _MOST_STREAMS:
-                del known[next(iter(known))]  # type: ignore[attr-defined]
+                del known[next(iter(known))]
         requests, start, end = zip(*ended, strict=True) if ended else ((), (), ())
         return list(requests), np.array(start, np.int64), np.array(end, np.int64)
 

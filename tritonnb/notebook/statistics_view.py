@@ -206,16 +206,16 @@ class StatisticsDashboard(PolledView):
         status = widgets.HTML(f"<b>{server}</b> at {html.escape(remote.url)}, from its statistics, read every second.")
         self._read()
         self.models.selected = next((model["name"] for model in self.models.models), "")
-        self._show()
+        self._show_selected()
         super().__init__(f"tritonnb dashboard {remote.url}", status, [body])
         self._parts += [main, self.models, self.tiles, self.picture, self.details]
         self.add_class("tnb-dashboard")
-        self.models.observe(lambda change: self._worker.submit(self._show), "selected")
+        self.models.observe(lambda change: self._worker.submit(self._show_selected), "selected")
 
     def refresh(self) -> None:
         """Read the statistics of all models; the view does so every second."""
         self._read()
-        self._show()
+        self._show_selected()
         self.keep_last_state()
 
     def last_state(self) -> str:
@@ -253,7 +253,7 @@ class StatisticsDashboard(PolledView):
             "curve": [] if history is None else [round(second.rate) for second in history.seconds],
         }  # fmt: skip
 
-    def _show(self) -> None:
+    def _show_selected(self) -> None:
         name = self.models.selected
         history = self._histories.get(name)
         seconds: Sequence[Second] = () if history is None else history.seconds
