@@ -9,6 +9,8 @@ from tritonnb.core.json_types import Json
 
 #: The number of executions from which on an average is drawn as such, and may determine a scale.
 SETTLED = 5
+#: A total that is above this number of ns (73 years) has wrapped around below zero.
+UNDERFLOW_NS = 1 << 61
 
 
 class DurationEntry(TypedDict):
@@ -16,6 +18,11 @@ class DurationEntry(TypedDict):
 
     count: int
     ns: int
+
+
+def has_wrapped(entry: DurationEntry) -> bool:
+    """Return whether a total is a number below zero, in 64 bits without a sign: see server #8874."""
+    return not 0 <= entry["ns"] < UNDERFLOW_NS
 
 
 def mean_ms(entry: DurationEntry) -> float:

@@ -73,3 +73,17 @@ def test_plot_draws_both_figures() -> None:
     plot = StatisticsPlot(LATE)
     assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"  # type: ignore[attr-defined]
     assert plot().savefig  # type: ignore[truthy-function]
+
+
+@pytest.mark.parametrize("since", [None, EARLY])
+def test_duration_below_zero_is_said_and_not_drawn(since: Any) -> None:
+    """As of PyTorch 2 archives on releases 26.05 to 26.08 (server #8874)."""
+    wrong = stats({1: (5, 3.0), 4: (6, 6.0)}, 29)
+    wrapped = {"count": 29, "ns": 2**64 - 4_000_000}
+    wrong["inference_stats"]["compute_infer"] = wrapped
+    wrong["batch_stats"][1]["compute_infer"] = wrapped
+    alt = StatisticsPlot(wrong)(since=since).alt  # type: ignore[attr-defined]
+    assert "Not drawn, because the server counted less than zero (server #8874): compute infer." in alt
+    assert "compute output 2.0 ms" in alt
+    assert "of 4 rows" not in alt
+    assert "years" not in alt

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-#: A duration counter that is above this many ns (73 years) has wrapped around below zero (unsigned, 64 bits).
-UNDERFLOW_NS = 1 << 61
-
 
 @dataclass(frozen=True)
 class Figures:

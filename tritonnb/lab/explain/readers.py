@@ -12,10 +12,11 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.explain.figures import UNDERFLOW_NS, Figures
+from tritonnb.lab.explain.figures import Figures
 from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.read import read_config
 from tritonnb.model_config.validate import check_scheduling
+from tritonnb.telemetry.statistics_entry import UNDERFLOW_NS
 
 #: Milliseconds of a unit, as load generators write it.
 _MS = {"ns": 1e-6, "nsec": 1e-6, "us": 1e-3, "usec": 1e-3, "µs": 1e-3, "μs": 1e-3, "microseconds": 1e-3, "ms": 1.0,

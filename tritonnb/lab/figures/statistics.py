@@ -14,7 +14,7 @@ from tritonnb.lab.figures.palette import INK, PARTS, QUEUE
 from tritonnb.lab.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.lab.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.statistics_entry import difference, mean_ms
+from tritonnb.telemetry.statistics_entry import difference, has_wrapped, mean_ms
 
 _PARTS = {"queue": QUEUE, **PARTS}
 
@@ -86,7 +86,7 @@ class StatisticsPlot:
             Earlier statistics: only the difference from them is drawn.
         """
         stats = self._since(since)["inference_stats"]
-        means = {name: mean_ms(stats[name]) for name in _PARTS}
+        means = {name: mean_ms(stats[name]) for name in _PARTS if name not in self._wrapped(stats)}
         whole, count = mean_ms(stats["success"]), stats["success"]["count"]
         ax = axes_for(ax, 1.6, self._parts_in_words(since))
         if not count:
@@ -95,7 +95,8 @@ class StatisticsPlot:
         for name, mean in means.items():
             ax.barh(0, mean, left=left, color=_PARTS[name], label=f"{name.replace('_', ' ')} {mean:.2f} ms")
             left += mean
-        ax.plot([whole, whole], [-0.5, 0.5], color=INK, linewidth=1.5, label=f"whole request {whole:.2f} ms")
+        if "success" not in self._wrapped(stats):
+            ax.plot([whole, whole], [-0.5, 0.5], color=INK, linewidth=1.5, label=f"whole request {whole:.2f} ms")
         ax.set_yticks([])
         ax.set_ylim(-0.6, 1.6)
         ax.set_xlabel(f"time (ms, mean of {count} requests)", fontsize=8)
@@ -104,19 +105,35 @@ class StatisticsPlot:
         return figure_of(ax)
 
     def _costs(self, since: Mapping[str, Any] | None) -> list[SizeCost]:
+        wrong = {
+            row["batch_size"] for row in self._stats["batch_stats"] if any(has_wrapped(row[name]) for name in PARTS)
+        }
         return [
             SizeCost(row["batch_size"], row["compute_infer"]["count"], [mean_ms(row[name]) for name in PARTS])
             for row in self._since(since)["batch_stats"]
+            if row["batch_size"] not in wrong
         ]
+
+    def _wrapped(self, stats: Mapping[str, Any]) -> list[str]:
+        """Return the durations that are not drawn: a wrong total, whose difference from an earlier total is wrong."""
+        own = self._stats["inference_stats"]
+        return [name for name in ("success", *_PARTS) if has_wrapped(own[name]) or has_wrapped(stats[name])]
 
     def _parts_in_words(self, since: Mapping[str, Any] | None) -> str:
         stats = self._since(since)["inference_stats"]
         whole = stats["success"]
         if not whole["count"]:
             return "Parts of a request. Nothing was executed."
-        parts = ", ".join(f"{name.replace('_', ' ')} {duration(mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
+        wrapped = self._wrapped(stats)
+        known = [name for name in _PARTS if name not in wrapped]
+        parts = ", ".join(f"{name.replace('_', ' ')} {duration(mean_ms(stats[name]) * 1e6)}" for name in known)
         count = pluralize(whole["count"], "request")
-        return f"A request takes {duration(mean_ms(whole) * 1e6)}, the mean of {count}: {parts}."
+        takes = "an unknown time" if "success" in wrapped else duration(mean_ms(whole) * 1e6)
+        text = f"A request takes {takes}, the mean of {count}: {parts}."
+        names = ", ".join(name.replace("_", " ") for name in wrapped)
+        return (
+            f"{text} Not drawn, because the server counted less than zero (server #8874): {names}." if wrapped else text
+        )
 
     def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._stats if before is None else difference(self._stats, before)
