@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest
+from tritonnb.core.paths import working_directory
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.to_json import message_to_dict
@@ -41,6 +43,8 @@ class V2Client(ABC):
         ``http``, ``https``, ``grpc`` or ``grpcs``; ``HOST:PORT``; and the path before ``/v2``.
     access : ConnectionOptions
         Headers, TLS and time limit.
+    directory : pathlib.Path
+        The working directory when the client was made: of relative paths that a server of this machine reports.
 
     Examples
     --------
@@ -72,6 +76,7 @@ class V2Client(ABC):
     authority: str
     prefix: str = ""
     access: ConnectionOptions = field(default_factory=ConnectionOptions)
+    directory: Path = field(default_factory=working_directory, repr=False, compare=False)
 
     @property
     def url(self) -> str:

@@ -73,12 +73,12 @@ def read_request(
     if not length:
         return _read_raw(spec, version, body, max_input_size), ResponseFormat(binary=True)
     if raw is None:
-        raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
+        raw = body if type(body) is bytes and length == len(body) else bytes(body[: min(length, LONG)])
     request = InferRequest(spec.name, {}, model_version=version)
     response_format = ResponseFormat()
     # A body beyond the limit goes to the strict reader, which has the error.
     # The strict reader also reads long documents, in pieces.
-    header = _decode_plain(raw) if len(raw) <= min(max_input_size, LONG) else None
+    header = _decode_plain(raw) if length <= min(max_input_size, LONG) else None
     if header is not None:
         if header.id is not _UNSET:
             request.id = header.id
@@ -88,7 +88,7 @@ def read_request(
         if header.outputs is not _UNSET:
             _read_outputs(header.outputs, request, response_format, shared_memory)
         return request, response_format
-    document = json_reader.parse_request(raw, max_input_size, tensors=True)
+    document = json_reader.parse_request(memoryview(body)[:length], max_input_size, tensors=True)
     if isinstance(document, dict):
         if "id" in document:
             request.id = json_fields.read_field("id", json_fields.string, document["id"])

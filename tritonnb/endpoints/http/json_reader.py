@@ -52,7 +52,7 @@ _STRING_OR_SPECIAL = re.compile(r'"(?:[^"\\]++|\\.)*+"|Inf(?!inity)|-NaN')
 _PYTHON_SPELLING = {"Inf": "Infinity", "-NaN": "NaN"}
 
 
-def parse(raw: bytes | bytearray, tensors: bool = False) -> object:
+def parse(raw: bytes | bytearray | memoryview, tensors: bool = False) -> object:
     """Parse a JSON document.
 
     If an object has several members with the same name, the first counts: see `RepeatedMembers`.
@@ -82,26 +82,26 @@ def parse(raw: bytes | bytearray, tensors: bool = False) -> object:
     {'id': '7', 'limits': [-inf, 0.5]}
     """
     if len(raw) <= 2 * PIECE:
-        return _read(raw, _PYTHON_READER, 0)
-    return _LongReader(tensors).read(raw)
+        return _read(bytes(raw), _PYTHON_READER, 0)
+    return _LongReader(tensors).read(memoryview(raw))
 
 
-def _read(raw: bytes | bytearray, reader: json.JSONDecoder, start: int) -> object:
+def _read(raw: bytes, reader: json.JSONDecoder, start: int) -> object:
     """Read a document, or a piece of a document that begins at an offset."""
     try:
         return _read_ordinary(raw, reader)
     except (ValueError, RecursionError):
-        return _read_as_rapidjson(bytes(raw), reader, start)
+        return _read_as_rapidjson(raw, reader, start)
 
 
-def _read_ordinary(raw: bytes | bytearray, reader: json.JSONDecoder) -> object:
+def _read_ordinary(raw: bytes, reader: json.JSONDecoder) -> object:
     # At Python's recursion limit, destructors would fail: the garbage collector may run in the reader.
     if not is_ordinary(raw):
         raise ValueError("not an ordinary document")
     return reader.decode(raw.decode("utf-8", "surrogateescape"))
 
 
-def parse_request(raw: bytes | bytearray, max_size: int, tensors: bool = False) -> object:
+def parse_request(raw: bytes | bytearray | memoryview, max_size: int, tensors: bool = False) -> object:
     """Parse the JSON of a request, which must not exceed ``--http-max-input-size``.
 
     Parameters
@@ -275,12 +275,11 @@ class _LongReader:
         self._count = 0
         self._reader = json.JSONDecoder(object_pairs_hook=self._members)
 
-    def read(self, raw: bytes | bytearray) -> object:
+    def read(self, raw: memoryview) -> object:
         """Read the document."""
-        end = raw.find(b"\0")  # which ends the document for RapidJSON
         document: object = None
         open_before = b""
-        for piece, start, open_after in self._pieces(raw if end < 0 else raw[:end]):
+        for piece, start, open_after in self._pieces(raw):
             value = _read(piece, self._reader, start)
             if open_before:
                 arrays = len(open_before) - len(open_before.rstrip(b"[")) if self._tensors else 0
@@ -295,7 +294,7 @@ class _LongReader:
 
     # --- cutting ------------------------------------------------------------------------------
 
-    def _pieces(self, raw: bytes | bytearray) -> Iterator[tuple[bytes, int, bytes]]:
+    def _pieces(self, raw: memoryview) -> Iterator[tuple[bytes, int, bytes]]:
         """Cut a document at commas; yield documents, their offsets, and the brackets that are open at their ends.
 
         On both sides of a cut, the comma stays, with null in place of the element or member on its other side. An
@@ -307,9 +306,12 @@ class _LongReader:
         size = PIECE
         is_in_string = False
         while len(raw) - at > size:
-            part = raw[at : at + size]
+            part = bytes(raw[at : at + size])
+            if b"\0" in part:  # which ends the document for RapidJSON
+                raw = raw[: at + part.index(b"\0")]
+                continue
             if (len(part) - len(part.rstrip(b"\\"))) % 2:  # not between a backslash and what it escapes
-                part = raw[at : at + size + 1]
+                part = bytes(raw[at : at + size + 1])
             text = np.frombuffer(_unescaped(part), np.uint8)
             outside = ~(np.logical_xor.accumulate(text == ord('"')) ^ is_in_string)
             commas = np.flatnonzero(outside & (text == ord(",")))
@@ -327,7 +329,7 @@ class _LongReader:
                 continue
             end = at + cut
             if not stack:
-                yield opening + raw[start : end + 1], start - len(opening), b""  # a comma after the document
+                yield opening + bytes(raw[start : end + 1]), start - len(opening), b""  # a comma after the document
                 return
             if not self._tensors:
                 self._counted(int(np.count_nonzero(commas <= cut)))
@@ -338,7 +340,7 @@ class _LongReader:
             opening = b"".join([*(_OPENING[bracket] for bracket in outer), _OPENING[inner], b"null,"])
             start = at = end + 1
             is_in_string = False
-        yield opening + raw[start:], start - len(opening), b""
+        yield opening + bytes(raw[start:]).partition(b"\0")[0], start - len(opening), b""
 
     # --- joining ------------------------------------------------------------------------------
 

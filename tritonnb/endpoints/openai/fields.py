@@ -6,12 +6,14 @@ endpoint is generated from them.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.core.errors import InternalError
 from tritonnb.endpoints.http import json_reader
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.options import OpenAiOptions
 
@@ -176,7 +178,7 @@ class Fields:
 
     def __init__(self, body: bytes, fields: RequestFields) -> None:
         try:
-            body.decode()  # the reader accepts any bytes in strings, which no text of OpenAI's API can have
+            _check_utf8(body)  # the reader accepts any bytes in strings, which no text of OpenAI's API can have
             document = json_reader.parse(body)
         except (UnicodeDecodeError, InternalError) as error:
             reason = str(error).removeprefix("failed to parse the request JSON buffer: ")
@@ -278,6 +280,15 @@ class Fields:
 
     def _wrong(self, name: str, expected: str, got: object) -> OpenAiError:
         return OpenAiError(f"Invalid '{name}': expected {expected}, got {got}", name, code="invalid_value")
+
+
+def _check_utf8(body: bytes) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(body), LONG):  # in parts, since each call holds Python's lock
+            decoder.decode(body[start : start + LONG], start + LONG >= len(body))
+    except UnicodeDecodeError:
+        body.decode()  # the error has the offset in the whole body
 
 
 def _type_name(value: object) -> str:

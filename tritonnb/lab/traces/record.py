@@ -304,7 +304,8 @@ def trace_reader(
             f"record: {server.url} has no trace file: start it with --trace-config triton,file=PATH, or with "
             "--trace-config mode=opentelemetry"
         )
-    path = fixed_path(trace_file or written)  # the block may change the working directory
+    # The block may change the working directory, and cells before it may have changed it.
+    path = fixed_path(trace_file) if trace_file else server.directory / written
     if not path.parent.is_dir() or not os.access(path.parent, os.R_OK):
         raise InvalidArgumentError(
             f"record: the directory of the server's trace file '{written}' cannot be read at "
