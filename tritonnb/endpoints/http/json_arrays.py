@@ -29,13 +29,13 @@ class Block(NamedTuple):
     ----------
     types : dict of type to int
         The types of the elements, with the place of the first element of each.
-    count : int
+    length : int
     values : numpy.ndarray, bytes or list
         Numbers or booleans; strings in the form of BYTES; or a list of anything else.
     """
 
     types: dict[type, int]
-    count: int
+    length: int
     values: npt.NDArray[Any] | bytes | list[Any]
 
 
@@ -106,8 +106,8 @@ class LongArray:
         if self._is_nested or list in map(type, self.tail):
             return [[]] * len(self)
         elements: list[Any] = []
-        for _, count, values in self.blocks(""):
-            elements += [""] * count if isinstance(values, bytes) else np.array(values, object).tolist()
+        for _, length, values in self.blocks(""):
+            elements += [""] * length if isinstance(values, bytes) else np.array(values, object).tolist()
         return elements
 
     def blocks(self, prefix: str) -> list[Block]:

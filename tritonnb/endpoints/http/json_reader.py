@@ -367,10 +367,10 @@ class _LongReader:
 
     def _joined(self, before: Any, after: Any, depth: int, arrays: int) -> object:
         """Join two pieces of a value, in which ``depth - 1`` others are cut; the innermost ``arrays`` are arrays."""
-        if type(before) is LongArray or type(before) is list:
-            elements = before if type(before) is list else before.tail
+        if isinstance(before, LongArray | list):
+            elements = before.tail if isinstance(before, LongArray) else before
             if depth <= arrays and not any(type(element) in _OBJECTS for element in elements):
-                return (LongArray(before) if type(before) is list else before).join(after, depth)
+                return (before if isinstance(before, LongArray) else LongArray(before)).join(after, depth)
             last = elements.pop()
             if depth > 1:
                 elements.append(self._joined(last, after[0], depth - 1, arrays))

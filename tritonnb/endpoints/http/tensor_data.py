@@ -76,7 +76,7 @@ def read_data(data: list[Any] | LongArray, datatype: DataType, count: int) -> np
         # Triton reads until the shape is full and never sees the type of what comes after.
         if length < count:
             arrays.append(_converted(block, datatype, count - length))
-        length += block.count
+        length += block.length
     if length > count:
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if length < count:
@@ -87,7 +87,7 @@ def read_data(data: list[Any] | LongArray, datatype: DataType, count: int) -> np
 def _converted(block: Block, datatype: DataType, count: int) -> npt.NDArray[Any]:
     """Check and convert the first elements of a block: ``count``, or all if it has fewer."""
     form, types, values = _FORMS[datatype.json], set(block.types), block.values
-    if block.count > count:
+    if block.length > count:
         values = values[:count]
         types = {kind for kind, place in block.types.items() if place < count}
     if not types <= form.types or (form.bounds is not None and not _within(values, *form.bounds)):
@@ -116,7 +116,7 @@ def read_strings(data: list[Any] | LongArray) -> bytes:
     for types, _, values in flat_blocks(data, ""):
         if not types.keys() <= {str}:
             raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
-        parts.append(values if isinstance(values, bytes) else encoded_texts(values))
+        parts.append(values if isinstance(values, bytes) else encoded_texts(list(values)))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -24,6 +24,7 @@ from tritonnb.engine.repository.loader import ModelLoader, SharedServices, drive
 from tritonnb.engine.repository.operations import Operations
 from tritonnb.engine.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState, drain_all
 from tritonnb.model_config.backend_selection import ENSEMBLE
+from tritonnb.model_config.diff import changed_fields
 from tritonnb.model_config.ensemble import check_ensemble, check_no_cycle, models_outside_cycles
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.model_files import expected_versions
@@ -154,7 +155,10 @@ class ModelRepository:
             raise
         model.poll_failure = ""
         loaded_files = frozenset() if files else model.tried
-        unchanged = model.unchanged_versions(source) if loaded_files else []
+        unchanged: list[int] = []
+        if loaded_files and model.source is not None:
+            changed = await self.loader.run(changed_fields, model.source.config, source.config)
+            unchanged = model.unchanged_versions(source, changed)
         kept = unchanged if unchanged and await self._change_instances(model, source, unchanged) else []
         await self._load_with_steps(model, source, kept)
         model.files = loaded_files

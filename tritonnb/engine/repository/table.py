@@ -11,7 +11,7 @@ import enum
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -22,7 +22,6 @@ from tritonnb.core.json_types import IndexEntry
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.engine.repository.directories import Fingerprint, ModelSource
 from tritonnb.model_config.backend_selection import ENSEMBLE
-from tritonnb.model_config.diff import changed_fields
 from tritonnb.model_config.ensemble import StepModel
 from tritonnb.model_config.write import BACKUP
 from tritonnb.scheduling.reasons import pluralize
@@ -140,16 +139,22 @@ class RepositoryModel:
             return []
         return list(dict.fromkeys(step.model_name for step in self.ensemble.config.ensemble_scheduling.step))
 
-    def unchanged_versions(self, source: ModelSource) -> list[int]:
+    def unchanged_versions(self, source: ModelSource, changed_fields: Collection[str]) -> list[int]:
         """Return the versions that continue to serve when the model is loaded again, perhaps with other instances.
 
         As in Triton, these are the versions whose files have not changed, unless a file outside the directories of
         versions has changed, or more of the configuration than its instances and its version policy. They keep their
         statistics and sequences.
+
+        Parameters
+        ----------
+        source : ModelSource
+        changed_fields : collection of str
+            The fields in which its configuration differs.
         """
         if self.source is None or not self.files or source.config.platform == ENSEMBLE:
             return []
-        if not changed_fields(self.source.config, source.config) <= {"instance_group", "version_policy"}:
+        if not set(changed_fields) <= {"instance_group", "version_policy"}:
             return []
         files = {path for path, _, _ in self.files ^ self.tried if not path.endswith((".pbtxt", f".pbtxt{BACKUP}"))}
         changed = {PurePath(path).parts[0] for path in files}
