@@ -91,6 +91,21 @@ def test_steps_share_batches_with_other_requests(driver: Driver) -> None:
     assert gate.batches == [[1], [2, 3, 4]]
 
 
+def test_first_response_of_a_batch_starts_the_next_step_alone(driver: Driver) -> None:
+    first, second = Gate(), Gate(opened=True)
+    driver.serve(first, name="a")
+    driver.serve(second, name="b")
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
+    alone = driver.send(1, model="e")
+    first.wait_begun()
+    others = [driver.send(number, model="e") for number in (2, 3, 4)]
+    first.let_through()
+    assert outputs(alone) == [1]  # the second model is idle again
+    first.let_through()
+    assert [outputs(answer) for answer in others] == [[2], [3], [4]]
+    assert (first.batches, second.batches) == ([[1], [2, 3, 4]], [[1], [2], [3, 4]])
+
+
 def test_properties_of_the_request_are_passed_to_the_steps(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
 
