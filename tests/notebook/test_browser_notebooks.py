@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from docs.sitegen import notebooks
-from tests.lessons import check_outputs, require_packages
+from tests.lessons import check_claims, check_outputs, require_packages
 from tests.notebook.browser import ROOT, Lab, NotebookPage
 
 NOTEBOOKS = notebooks.paths()
@@ -49,4 +49,5 @@ def test_lesson_runs_from_top_to_bottom(path: Path, lessons: Path, notebook: Cal
     page.save()
     saved = notebooks.read(lessons / path.name)
     check_outputs(saved)
+    check_claims(path, saved)
     notebooks.keep(path, saved)

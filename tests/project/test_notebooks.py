@@ -22,13 +22,22 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_lesson_runs_from_top_to_bottom(path: Path) -> None:
     lessons.require_packages(path)
-    lessons.check_outputs(notebooks.execute(path))
+    notebook = notebooks.execute(path)
+    lessons.check_outputs(notebook)
+    lessons.check_claims(path, notebook)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_is_committed_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert [cell.id for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_text_of_a_lesson_names_no_colour(path: Path) -> None:
+    """Themes and figures change colours; the legend of a figure names what is drawn."""
+    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    assert re.findall(r"\b(?:orange|blue|green|red|gr[ea]y|yellow|purple|brown)\b", "\n".join(texts)) == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
