@@ -37,7 +37,9 @@ def test_model_cannot_read_a_non_utf8_id() -> None:
     core_request = request(IN0=rows(0))
     core_request.id = core_request.correlation_id = "\udcff"
     core_request.parameters = {"name": "\udcff"}
-    received = InferenceRequest.received(core_request, (), lambda: ResponseSender(core_request, discard_response).send)
+    received = InferenceRequest.received(
+        core_request, (), lambda _: ResponseSender(core_request, discard_response).send
+    )
     for ask in (received.request_id, received.correlation_id, received.parameters):
         with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
             ask()

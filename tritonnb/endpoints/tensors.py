@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
+from tritonnb.core.datatypes import BYTES, FP32, FP64, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferResponse, Tensor, UndecodedTensor
 from tritonnb.core.shapes import MAX_ELEMENTS, element_count, shape_text
@@ -21,6 +22,9 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 #: when the request is validated, unless its model has as many.
 MAX_ARRAY_DIMS: Final = 32
 _ARRAY: Final = np.ndarray
+_pack_into: Final = struct.pack_into
+#: Floats that are converted in one call, which holds Python's lock.
+_MOST_FLOATS: Final = 1 << 15
 #: Bytes of an element in NumPy, at most.
 _LARGEST_ITEM: Final = 8
 
@@ -101,6 +105,24 @@ def binary_tensor(
         array = np.frombuffer(body, datatype.numpy, size // itemsize, offset)
         return Tensor(name, datatype, array.reshape(shape))
     return UndecodedTensor(name, datatype, shape, memoryview(body)[offset : offset + size])
+
+
+def float_tensor(
+    name: str, datatype: DataType, shape: tuple[int, ...], values: list[Any], max_size: int
+) -> Tensor | None:
+    """Make a tensor of a flat list of floats, as most JSON data are, of at most so many bytes; None for other data."""
+    code = "f" if datatype is FP32 else "d" if datatype is FP64 else ""
+    size = len(values) * datatype.itemsize
+    is_small = 0 < size <= max_size and len(values) <= _MOST_FLOATS and 0 < len(shape) <= MAX_ARRAY_DIMS
+    if not code or not is_small or element_count(shape) != len(values):
+        return None
+    for value in values:
+        if type(value) is not float:
+            return None
+    contents = bytearray(size)
+    # In the machine's own form, 1e39 becomes infinity as FP32 without a complaint, as on Triton.
+    _pack_into(f"{len(values)}{code}", contents, 0, *values)
+    return Tensor(name, datatype, _ARRAY(shape, datatype.numpy, contents))
 
 
 def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:

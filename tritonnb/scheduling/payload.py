@@ -105,14 +105,13 @@ class Payload:
         ``missed`` requests are in the queue at this time; ``merged`` payloads have joined this payload.
         """
         reason = self.reason(settings)
-        reason.facts.update(taken.facts(now))
-        reason.facts.update(
-            ready_ns=now - self.formed_ns,
-            merged=merged,
-            woken_by=self.woken_by,
-            # Requests that came after a full payload could not have joined it.
-            missed=0 if self.full or self.rows >= settings.max_batch_size else missed,
-        )
+        facts = reason.facts
+        facts.update(taken.facts(now))
+        facts["ready_ns"] = now - self.formed_ns
+        facts["merged"] = merged
+        facts["woken_by"] = self.woken_by
+        # Requests that came after a full payload could not have joined it.
+        facts["missed"] = 0 if self.full or self.rows >= settings.max_batch_size else missed
         return Execute(taken.instance, self.requests, self.rows, reason)
 
     def reason(self, settings: DynamicBatcherSettings) -> Reason:

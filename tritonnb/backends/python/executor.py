@@ -125,8 +125,8 @@ class ModelExecutor:
     model : object
         The ``TritonPythonModel``.
     new_request : callable
-        Makes the ``InferenceRequest`` of a request, from the requested outputs and a function that returns the function
-        that sends its responses.
+        Makes the ``InferenceRequest`` of a request, from the requested outputs, a function that returns the function
+        that sends the responses of a request of the batch, and the index of the request.
     coroutines : CoroutineRunner
         Runs ``async def execute``.
     """
@@ -165,11 +165,13 @@ class ModelExecutor:
         if self._batching:
             _check_inputs(execution.requests)
         senders: _Senders = {}
+        send_function = functools.partial(self._send_function, execution, senders)
         requests = [
             self._new_request(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
-                functools.partial(self._send_function, execution, index, senders),
+                send_function,
+                index,
                 self._inputs,
             )
             for index, request in enumerate(execution.requests)
@@ -218,7 +220,7 @@ class ModelExecutor:
         self._coroutines.start(coroutine, send_failure)
         return None
 
-    def _send_function(self, execution: Execution, index: int, senders: _Senders) -> Send:
+    def _send_function(self, execution: Execution, senders: _Senders, index: int) -> Send:
         if not self._decoupled:
             return self._single_sender(execution, index, senders).send
         send = execution.sender(index).send

@@ -84,7 +84,10 @@ class InferenceRequest:
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    __slots__ = ("_cause", "_declared", "_inputs", "_new_send", "_outputs", "_request", "_tensors", "release_flags")
+    __slots__ = (
+        *("_cause", "_declared", "_index", "_inputs", "_new_send", "_outputs"),
+        *("_request", "_tensors", "release_flags"),
+    )
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class InferenceRequest:
         self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
         self._declared: DeclaredInputs | None = None
-        self._new_send: Callable[[], Send] | None = None
+        self._new_send: Callable[[int], Send] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
@@ -152,10 +155,14 @@ class InferenceRequest:
         cls,
         request: InferRequest,
         outputs: tuple[str, ...],
-        new_send: Callable[[], Send],
+        new_send: Callable[[int], Send],
+        index: int = 0,
         declared: DeclaredInputs | None = None,
     ) -> InferenceRequest:
-        """Return a request that the model receives; ``outputs`` are the requested outputs, ``declared`` its inputs."""
+        """Return a request that the model receives; ``outputs`` are the requested outputs, ``declared`` its inputs.
+
+        ``new_send(index)`` returns the function that sends its responses.
+        """
         # Without `__init__`, whose checks are for models: the server's requests have passed the validation.
         received = cls.__new__(cls)
         received._request = request
@@ -163,6 +170,7 @@ class InferenceRequest:
         received._tensors = {}
         received._outputs = outputs
         received._new_send = new_send
+        received._index = index
         received._cause = None
         received._declared = declared
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
@@ -288,7 +296,7 @@ class InferenceRequest:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
             )
-        return InferenceResponseSender(self._new_send(), self._request, self._outputs)
+        return InferenceResponseSender(self._new_send(self._index), self._request, self._outputs)
 
 
 _FLAGS = range(2**32)

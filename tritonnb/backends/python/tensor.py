@@ -18,6 +18,7 @@ from tritonnb.core.ownership import writeable_copy
 from tritonnb.core.texts import encodable, shown
 
 _ARRAY: Final = np.ndarray
+_BY_NUMPY: Final = datatypes.BY_NUMPY
 
 
 def decode_text(value: object) -> str:
@@ -62,7 +63,7 @@ class Tensor:
                 if name is None
                 else TritonModelException("Tensor name cannot be an empty string.")
             )
-        datatype = datatypes.BY_NUMPY.get(values.dtype)
+        datatype = _BY_NUMPY.get(values.dtype)
         if datatype is None:
             # `<U` arrays are refused as on Triton, although they could be encoded: a model that uses them would not be
             # portable.

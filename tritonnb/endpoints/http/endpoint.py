@@ -6,7 +6,6 @@ directly to the request reader, and the response is sent with one write.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
 from tritonnb.endpoints.http.handlers.generate import GenerateHandler, GenerateStreamHandler
-from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServices
+from tritonnb.endpoints.http.inference import InferenceServices, handler_factory
 from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
@@ -83,8 +82,7 @@ class HttpEndpoint(Endpoint):
     """
 
     def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
-        #: Makes the delegate of a new request; no method, since each request would be a call of the interpreter.
-        self.start_request = functools.partial(HttpRequestHandler, self)
+        self.start_request = handler_factory(self)
         transport = HttpServer(
             self.start_request,
             max_body_size=options.max_body_size,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
+from msgspec.structs import astuple
 
 from tritonnb.core.datatypes import BY_NAME, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
@@ -18,10 +19,17 @@ from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Param
 from tritonnb.core.schedulable import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.shapes import element_count
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
-from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
 from tritonnb.endpoints.long_work import LONG
-from tritonnb.endpoints.tensors import BINARY, DEFAULT, OutputFormat, ResponseFormat, binary_tensor, check_overflow
+from tritonnb.endpoints.tensors import (
+    BINARY,
+    DEFAULT,
+    OutputFormat,
+    ResponseFormat,
+    binary_tensor,
+    check_overflow,
+    float_tensor,
+)
 from tritonnb.engine.shared_memory import Part, SharedMemory
 from tritonnb.model_config.schema import ModelSpec
 
@@ -30,9 +38,14 @@ T = TypeVar("T")
 _UNSET: Final = UNSET
 _BY_NAME: Final = BY_NAME
 _INVALID: Final = INVALID
+_decode: Final = plain_header.decode
+# A look at an attribute of a structure takes as long as all of them in a tuple.
+_fields: Final = astuple
 _MAX_INT64: Final = 2**63 - 1
-_ONLY_STRINGS: Final = {str}
-_ONLY_FLOATS: Final = {float}
+#: Name, datatype, shape, parameters and data of an input; the last two may be missing.
+_Input = tuple[str, str, list[int], Any, Any]
+#: Name and parameters of a requested output; the latter may be missing.
+_Output = tuple[str, Any]
 #: Where the contents of an input may be.
 _SOURCES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 
@@ -80,13 +93,13 @@ def read_request(
     # The strict reader also reads long documents, in pieces.
     header = _decode_plain(raw) if length <= min(max_input_size, LONG) else None
     if header is not None:
-        if header.id is not _UNSET:
-            request.id = header.id
-        if header.parameters is not _UNSET:
-            _read_parameters(header.parameters, request, response_format)
-        _read_inputs(header.inputs, request, body, length, max_input_size, shared_memory)
-        if header.outputs is not _UNSET:
-            _read_outputs(header.outputs, request, response_format, shared_memory)
+        plain_inputs, request_id, parameters, plain_outputs = header
+        if request_id is not _UNSET:
+            request.id = request_id
+        if parameters is not _UNSET:
+            _read_parameters(parameters, request, response_format)
+        _read_inputs(plain_inputs, request, body, length, max_input_size, shared_memory)
+        _read_outputs(plain_outputs, request, response_format, shared_memory)
         return request, response_format
     document = json_reader.parse_request(memoryview(body)[:length], max_input_size, tensors=True)
     if isinstance(document, dict):
@@ -105,8 +118,10 @@ def read_request(
     return request, response_format
 
 
-def _decode_plain(raw: bytes) -> Any:
-    """Decode a plain request; return None for any other, and for one with fields that exclude each other.
+def _decode_plain(raw: bytes) -> tuple[list[Any], Any, Any, list[Any]] | None:
+    """Decode a plain request: each `_Input`, the ID, the parameters, each `_Output`; ID and parameters may be missing.
+
+    Return None for any other request, and for one with fields that exclude each other.
 
     Without escapes, a document has two quotes for each of its strings. If it has more, an object names a member twice.
     """
@@ -114,19 +129,23 @@ def _decode_plain(raw: bytes) -> Any:
     if not raw.isascii() or ord("\\") in raw:
         return None
     try:
-        header: Any = plain_header.decode(raw)
+        header: tuple[Any, ...] = _fields(_decode(raw))
     except plain_header.NOT_PLAIN:
         return None
-    inputs, outputs, parameters = header.inputs, header.outputs, header.parameters
+    # Of `Any`, since mypyc would copy each tuple of another type into the list.
+    inputs: list[Any] = [_fields(entry) for entry in header[0]]
+    outputs: list[Any] = []
+    request_id, request_parameters = header[1], header[2]
     strings: int = 1 + 5 * len(inputs)
     has_numbers = has_floats = False
-    if header.id is not _UNSET:
+    if request_id is not _UNSET:
         strings += 2
-    if parameters is not _UNSET:
-        strings += _strings_in(parameters)
-        has_numbers = float in map(type, parameters.values())
-    for tensor in inputs:
-        parameters, data = tensor.parameters, tensor.data
+    if request_parameters is not _UNSET:
+        strings += _strings_in(request_parameters)
+        has_numbers = float in map(type, request_parameters.values())
+    fields: tuple[Any, ...]
+    for fields in inputs:
+        parameters, data = fields[3], fields[4]
         sources = 0
         if parameters is not _UNSET:
             strings += _strings_in(parameters)
@@ -135,21 +154,21 @@ def _decode_plain(raw: bytes) -> Any:
         if data is not _UNSET:
             sources += 1
             strings += 1
-            types = set(map(type, data))
-            # Too few strings are harmless, since the strict reader counts none; too many are not.
-            if types == _ONLY_STRINGS:
-                strings += len(data)
             # msgspec refuses what exceeds a double as RapidJSON does, except a zero with any exponent.
-            elif types == _ONLY_FLOATS and 0.0 not in data:
+            if _are_floats_other_than_zero(data):
                 has_floats = True
+            # Too few strings are harmless, since the strict reader counts none; too many are not.
+            elif data and type(data[0]) is str and set(map(type, data)) == {str}:
+                strings += len(data)
             else:
                 has_numbers = True
         if sources != 1:
             return None
-    if outputs is not _UNSET:
+    if header[3] is not _UNSET:
+        outputs = [_fields(entry) for entry in header[3]]
         strings += 1 + 2 * len(outputs)
-        for output in outputs:
-            parameters = output.parameters
+        for fields in outputs:
+            parameters = fields[1]
             if parameters is not _UNSET:
                 strings += _strings_in(parameters)
                 if (
@@ -162,9 +181,18 @@ def _decode_plain(raw: bytes) -> Any:
     # decoder safe.
     if 2 * strings != raw.count(b'"'):
         return None
-    # RapidJSON also refuses a float whose digits exceed a double, although a negative exponent makes it small.
-    has_numbers = has_numbers or (has_floats and (raw.find(b"e-") >= 0 or raw.find(b"E-") >= 0))
-    return None if has_numbers and not json_reader.is_ordinary(raw) else header
+    # RapidJSON also refuses a float with digits that exceed a double, although a negative exponent makes it small.
+    has_numbers = has_numbers or (has_floats and raw.find(b"-") >= 0 and (raw.find(b"e-") >= 0 or raw.find(b"E-") >= 0))
+    if has_numbers and not json_reader.is_ordinary(raw):
+        return None
+    return inputs, request_id, request_parameters, outputs
+
+
+def _are_floats_other_than_zero(data: list[Any]) -> bool:
+    for element in data:  # noqa: SIM110  (mypyc would make a list of a generator)
+        if not isinstance(element, float) or element == 0.0:
+            return False
+    return True
 
 
 def _strings_in(parameters: dict[str, object]) -> int:
@@ -179,7 +207,7 @@ def _strings_in(parameters: dict[str, object]) -> int:
 
 
 def _read_inputs(
-    entries: Iterable[Any],
+    entries: Iterable[_Input],
     request: InferRequest,
     body: bytes | bytearray | memoryview,
     length: int,
@@ -188,11 +216,10 @@ def _read_inputs(
 ) -> None:
     offset = length
     inputs = request.unchecked_inputs
-    for entry in entries:
-        parameters: dict[str, Any] = {} if entry.parameters is _UNSET else entry.parameters
-        name: str = entry.name
-        datatype = _BY_NAME.get(entry.datatype, _INVALID)
-        shape: tuple[int, ...] = tuple(entry.shape)
+    for name, datatype_name, dims, given_parameters, data in entries:
+        parameters: dict[str, Any] = {} if given_parameters is _UNSET else given_parameters
+        datatype = _BY_NAME.get(datatype_name, _INVALID)
+        shape = tuple(dims)
         if name in inputs:
             raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
         check_overflow(name, datatype, shape)
@@ -210,8 +237,9 @@ def _read_inputs(
             # Binary contents follow each other in the order of the inputs: the protocol has no offsets.
             inputs[name] = binary_tensor(name, datatype, shape, body, offset, size)
             offset += size
-        elif entry.data is not _UNSET:
-            inputs[name] = tensor_from_json(name, datatype, shape, entry.data, max_input_size)
+        elif data is not _UNSET:
+            tensor = float_tensor(name, datatype, shape, data, max_input_size) if type(data) is list else None
+            inputs[name] = tensor or tensor_from_json(name, datatype, shape, data, max_input_size)
         else:
             part = _region(parameters, shared_memory).read()
             inputs[name] = binary_tensor(name, datatype, shape, part, 0, len(part))
@@ -262,7 +290,7 @@ def _read_raw(spec: ModelSpec, version: int, body: bytes | bytearray | memoryvie
     return request
 
 
-def _checked_input(entry: object) -> PlainInput:
+def _checked_input(entry: object) -> _Input:
     """Read an input; its members may be missing or of another type."""
     members = entry if isinstance(entry, dict) else {}
     parameters = members.get("parameters")
@@ -274,7 +302,7 @@ def _checked_input(entry: object) -> PlainInput:
     name = json_fields.read_field("name", _string_member, entry, "name")
     datatype = json_fields.read_field("datatype", _string_member, entry, "datatype")
     shape = json_fields.read_field("shape", _shape, entry)
-    return PlainInput(name, datatype, shape, parameters, members.get("data", UNSET))
+    return name, datatype, shape, parameters, members.get("data", UNSET)
 
 
 def _string_member(entry: object, name: str) -> str:
@@ -358,11 +386,10 @@ def custom_parameter(name: str, value: object) -> ParameterValue:
 
 
 def _read_outputs(
-    entries: Iterable[Any], request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
+    entries: Iterable[_Output], request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
 ) -> None:
-    for entry in entries:
-        parameters: dict[str, Any] = {} if entry.parameters is _UNSET else entry.parameters
-        name: str = entry.name
+    for name, given_parameters in entries:
+        parameters: dict[str, Any] = {} if given_parameters is _UNSET else given_parameters
         if name in response_format.outputs:
             raise InvalidArgumentError(f"{request.id_prefix}output '{name}' already exists in request")
         response_format.outputs[name] = _output_format(parameters, shared_memory) if parameters else DEFAULT
@@ -372,14 +399,14 @@ def _read_outputs(
         response_format.binary = False
 
 
-def _checked_output(entry: object) -> PlainOutput:
+def _checked_output(entry: object) -> _Output:
     """Read a requested output; its members may be missing or of another type."""
     parameters = entry.get("parameters") if isinstance(entry, dict) else None
     if not isinstance(parameters, dict):
         parameters = {}
     if "shared_memory_region" in parameters:
         _check_region_alone(parameters)
-    return PlainOutput(json_fields.read_field("name", _string_member, entry, "name"), parameters)
+    return json_fields.read_field("name", _string_member, entry, "name"), parameters
 
 
 def _output_format(parameters: dict[str, object], shared_memory: SharedMemory) -> OutputFormat:

@@ -34,11 +34,8 @@ from tritonnb.endpoints.tensors import ResponseFormat, response_size
 from tritonnb.engine.submission import Submission, as_triton_error
 from tritonnb.telemetry.tracing import Trace, Tracer
 
-_JSON_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-_BINARY_HEAD: Final = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
-    b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
-)
+_JSON_HEAD: Final = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+_BINARY_HEAD: Final = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: "
 
 #: Removes the content encoding of a body; the last argument is its limit: `decompress`.
 Decompress: TypeAlias = Callable[[bytes | bytearray | memoryview, str | None, int], bytes | bytearray | memoryview]
@@ -156,11 +153,16 @@ class Inference:
                 self._start_trace()
             # Views of a bytearray are writable: a model that may write to its inputs does not need a copy.
             body: bytes | bytearray | memoryview
-            if len(chunks) == 1 and (head.json_length is None or type(chunks[0]) is memoryview):
+            raw: bytes | None = None  # of which the JSON is the beginning
+            if len(chunks) != 1:
+                body = bytearray().join(chunks)
+            elif head.json_length is None or not isinstance(chunks[0], bytes):
                 body = chunks[0]
             else:
-                body = bytearray().join(chunks)
+                raw = chunks[0]
+                body = bytearray(raw)
             if head.content_encoding is not None:
+                raw = None
                 body = decompress(body, head.content_encoding, services.max_input_size)
                 if len(body) > services.max_body_size:
                     raise InvalidArgumentError(
@@ -174,7 +176,8 @@ class Inference:
             if takes_long(served.spec, body, length):
                 self._read_aside(served, body, length)
                 return
-            request, self._response_format = services.reader.read(served, body, length)
+            raw = None if raw is None else raw[:length]
+            request, self._response_format = services.reader.read(served, body, length, raw)
         except Exception as error:
             self._submission.refuse(error, served)
             return
@@ -229,7 +232,8 @@ class Inference:
         if response_size(response, is_copied) > LONG:
             self._write_aside(request, response, encoding)
             return
-        self._send(*self._write(request, response, encoding))
+        response_head, body = self._write(request, response, encoding)
+        self._send(response_head, body)
 
     def _write(self, request: InferRequest, response: InferResponse, encoding: str) -> _Written:
         """Return the head and the rest of a response."""
@@ -241,7 +245,11 @@ class Inference:
         length = 0
         for part in body:
             length += len(part)
-        response_head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
+        # Text is joined and encoded in a third of the time that `%` of bytes takes.
+        if json_length:
+            response_head = f"{_BINARY_HEAD}{json_length}\r\nContent-Length: {length}\r\n\r\n".encode()
+        else:
+            response_head = f"{_JSON_HEAD}{length}\r\n\r\n".encode()
         # One buffer for a small response, and no copy of a large one.
         if length < LARGE_BODY:
             return b"".join((response_head, *body)), None
@@ -424,6 +432,15 @@ class HttpRequestHandler:
         if self._delegate is not None:
             self._delegate.on_connection_close()
         self._chunks.clear()  # a reference cycle may keep the delegate alive for a while, but not a large body
+
+
+def handler_factory(endpoint: RequestEndpoint) -> Callable[[Exchange], HttpRequestHandler]:
+    """Return a function that makes the handler of a request: compiled, which a method of the endpoint is not."""
+
+    def start_request(exchange: Exchange) -> HttpRequestHandler:
+        return HttpRequestHandler(endpoint, exchange)
+
+    return start_request
 
 
 def _cancel(pending: asyncio.Future[Any]) -> None:

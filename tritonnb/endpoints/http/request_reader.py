@@ -123,16 +123,17 @@ class RequestReader:
         self._known = self._templates.values
 
     def read(
-        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, raw: bytes | None = None
     ) -> tuple[InferRequest, ResponseFormat]:
-        """Read and check a request; its first ``length`` bytes are JSON.
+        """Read and check a request; its first ``length`` bytes are JSON: ``raw``, if the caller has them.
 
         Raises
         ------
         TritonError
             If the request is invalid; with Triton's text.
         """
-        raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
+        if raw is None:
+            raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
         cached = self.find(served, body, raw)
         if cached is not None:
             return cached

@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.execution import Execution, executed_requests
@@ -29,6 +29,7 @@ from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
 _serials = itertools.count(1)
+_monotonic_ns: Final = time.monotonic_ns  # for each request
 logger = logging.getLogger(__name__)
 _load_numbers = itertools.count(1)
 
@@ -209,7 +210,7 @@ class ServedModel:
         request.model_version = self.version
         # Before `accept`, since the cache may answer in it.
         request.accepted_by = self.driver
-        now = time.monotonic_ns()
+        now = _monotonic_ns()
         if not request.received_ns:
             request.received_ns = now
         request.serial = next(_serials)

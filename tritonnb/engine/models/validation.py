@@ -200,10 +200,12 @@ class RequestValidator:
 
     def _key(self, request: InferRequest) -> tuple[object, ...]:
         """Return the batch key: requests with equal keys may share a batch."""
-        # As on Triton, optional inputs that are present in one request and missing in another keep the two apart.
-        names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
         inputs = request.inputs
         shapes = [(name, inputs[name].shape[1:]) for name in self._compared if name in inputs]
+        if not self._names_matter and not self._shape_tensors:
+            return tuple(shapes)
+        # As on Triton, optional inputs that are present in one request and missing in another keep the two apart.
+        names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
         # The values of a shape tensor are a shape, so Triton compares them as well.
         tensors = [inputs[name] for name in self._shape_tensors if name in inputs]
         return (*names, *shapes, *[(tensor.name, tensor.shape, tensor.array.tobytes()) for tensor in tensors])
