@@ -428,7 +428,7 @@ def test_causes_of_the_slowest_requests_are_added_up(rows_recording: Recording) 
 
 
 @pytest.mark.parametrize("rate", [40, 90])
-def test_requests_that_are_slow_by_chance_have_no_remedy(rate: float) -> None:
+def test_requests_that_are_slow_by_chance_have_no_remedy(rate: int) -> None:
     """Executions drawn again are shorter than the longest ones, whatever the configuration."""
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'
     varying = tnb.jittered(tnb.fixed(8), sigma=0.6)
