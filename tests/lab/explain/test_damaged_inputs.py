@@ -208,3 +208,10 @@ def test_instances_that_slow_each_other_down_are_recognised_at_two_loads(
 def test_threads_of_instances_are_said_from_the_configuration() -> None:
     assert "together 4 times as many" in str(tnb.explain(FOUR + 'backend: "onnxruntime"'))
     assert "threads" not in str(tnb.explain(FOUR + 'backend: "python"'))
+
+
+@pytest.mark.usefixtures("without_simulations")
+@pytest.mark.parametrize(("earlier", "cause"), [([], "load"), ([stats(1000, 1000, 0.1, 1)], "outside_server")])
+def test_counts_since_the_start_do_not_blame_the_way_to_the_client(earlier: list[Any], cause: str) -> None:
+    answer = tnb.explain(summary((4, 100, 40_000)), *earlier, stats(9000, 9000, 0.1, 1), seconds=10)
+    assert answer.causes == {"m": cause}

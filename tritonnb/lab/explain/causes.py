@@ -182,6 +182,9 @@ def _of_few_clients(figures: Figures, config: pb.ModelConfig | None, others: Seq
     queue, whole = figures.queue_ms, figures.server_ms or figures.latency_ms
     if queue is None or not whole or queue > 0.25 * whole or figures.clients is None:
         return None
+    # What is neither queue nor compute may be at its own limit.
+    if figures.compute_ms is not None and queue + figures.compute_ms < _MOST * whole:
+        return None
     return (
         "few_clients",
         f"the clients: {figures.clients:g} of them wait for each response before they send the next request, so "
