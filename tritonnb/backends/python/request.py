@@ -148,6 +148,7 @@ class InferenceRequest:
         self._cause = None if trace is None else trace.cause
         self._declared: DeclaredInputs | None = None
         self._new_send: Callable[[int], Send] | None = None
+        self._index = 0
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
