@@ -36,7 +36,10 @@ class LocalModel {
 // Follow the colour scheme of the browser, as JupyterLab's themes are followed in a notebook.
 function followColourScheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const apply = () => { document.body.dataset.jpThemeLight = String(!dark.matches); };
+  const apply = () => {
+    document.body.dataset.jpThemeLight = String(!dark.matches);
+    document.body.dataset.tnbTheme = dark.matches ? "dark" : "light"; // of what is no widget
+  };
   dark.addEventListener("change", apply);
   apply();
 }
