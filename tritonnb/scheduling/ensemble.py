@@ -128,7 +128,7 @@ class TensorArrival:
     tensors : tuple of (str, str, int)
         For each tensor that is read: its name at the source, its name in the ensemble, and its number of readers.
     steps : tuple of (EnsembleStep, frozenset of str)
-        The steps that read such a tensor, each with all tensors that it needs.
+        The steps that read such a tensor, each with the other tensors that it needs.
     completes_response : bool
         The response may be complete then.
     """
@@ -173,7 +173,7 @@ class EnsemblePlan:
         reached = {step.index: step for _, tensor, _ in read for step in self._readers.get(tensor, ())}
         return TensorArrival(
             read,
-            tuple((step, frozenset(step.reads)) for step in reached.values()),
+            tuple((step, frozenset(step.reads).difference(names.values())) for step in reached.values()),
             not self.outputs.isdisjoint(names.values()) or not self.outputs,
         )
 
@@ -233,8 +233,7 @@ class EnsembleRun:
             values[tensor] = tensors.get(name)
             if readers > 1:
                 self._left[tensor, iteration] = readers
-        available = values.keys()
-        return [step for step, needs in arrival.steps if needs <= available]
+        return [step for step, others in arrival.steps if not others or others <= values.keys()]
 
     def collect_tensors(self, tensors: Iterable[str], iteration: int) -> Tensors:
         """Get tensors for a reader; they are dropped after the last reader."""
@@ -242,7 +241,7 @@ class EnsembleRun:
         taken = {}
         for name in tensors:
             # Most tensors have one reader and no entry.
-            readers = left.pop((name, iteration), 1)
+            readers = left.pop((name, iteration), 1) if left else 1
             if readers > 1:
                 left[name, iteration] = readers - 1
                 taken[name] = values[name]

@@ -119,7 +119,7 @@ def recordings(draw: st.DrawFn) -> tnb.Recording:
     configs = st.sampled_from([PLAIN, BATCHING, f"{BATCHING} instance_group {{ count: 2 }}"])
     models = {name: draw(configs) for name in ("caller", "net", "post")}
     models |= {"both": ensemble("net", "post"), "outer": ensemble("post", "caller")}
-    times = st.floats(0, 5)
+    times = st.floats(0.01, 5)
     caller = tnb.calling(
         draw(st.lists(entries, min_size=1, max_size=4)),
         before_ms=draw(times),

@@ -139,6 +139,19 @@ class Columns:
         }
 
 
+class NoColumns(Columns):
+    """What is kept of a model below the one that is asked about: nothing."""
+
+    def add_batch(self, start_ns: int, end_ns: int, requests: int, null_rows: int) -> None:
+        """Do nothing."""
+
+    def add_request(self, serial: int, rows: int, received_ns: int, queued_ns: int) -> None:
+        """Do nothing."""
+
+    def add_execution(self, rows: int, requests: Sequence[SimulatedRequest], start_ns: int, end_ns: int) -> None:
+        """Do nothing."""
+
+
 def _columns(numbers: bytearray) -> list[list[int]]:
     """Return the four columns as lists, whose items compiled code reads faster than the items of arrays."""
     flat = memoryview(numbers).cast("q")

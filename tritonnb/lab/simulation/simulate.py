@@ -9,7 +9,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import Arrivals
-from tritonnb.lab.simulation.engine import Columns
+from tritonnb.lab.simulation.engine import Columns, NoColumns
 from tritonnb.lab.simulation.models import Models, entry_model, needed_models, read_models
 from tritonnb.lab.simulation.replicas import Router
 from tritonnb.lab.simulation.run import refuse_ensemble, run, run_models
@@ -160,9 +160,9 @@ def simulate(
         return Recording(events, models, simulated=True)
     if len(entries) > 1:
         raise InvalidArgumentError(f"keep={keep!r} expected arrivals at one model, got arrivals at {len(entries)}")
-    by_model: dict[str, Columns] = {}
+    by_model: dict[str, Columns] = {name: NoColumns() for name in models}
+    columns = by_model[entries[0]] = Columns()
     run_models(models, workload, services, seed, replicas=replicas, router=router, columns=by_model)
-    columns = by_model[entries[0]]
     if keep == "summary":
         return columns.summary()
     from tritonnb.lab.simulation.latencies import (
