@@ -286,7 +286,7 @@ def measure(server: tnb.Server, name: str, size: int) -> Measured:
             call(data, timeout=600)
             status = "OK"
         except grpc.RpcError as error:
-            status = f"{error.code().name} {error.details()[:90]}"  # type: ignore[attr-defined]
+            status = f"{error.code().name} {error.details()[:90]}"
         duration = time.perf_counter() - begin
     return Measured(meter.longest, duration, status)
 
@@ -299,19 +299,19 @@ def serve() -> tnb.Server:
     )  # fmt: skip
 
     @server.model
-    def numbers(X: tnb.FP32[-1]) -> tnb.FP32[-1]:  # noqa: N803
+    def numbers(X: tnb.FP32[-1]) -> tnb.FP32[-1]:  # type: ignore[valid-type]  # noqa: N803
         return X
 
     @server.model
-    def strings(X: tnb.BYTES[-1]) -> tnb.BYTES[-1]:  # noqa: N803
+    def strings(X: tnb.BYTES[-1]) -> tnb.BYTES[-1]:  # type: ignore[valid-type]  # noqa: N803
         return X
 
     @server.model
-    def chat(text_input: tnb.BYTES[1]) -> {"text_output": tnb.BYTES[1]}:  # type: ignore[misc]  # noqa: F821, UP037
+    def chat(text_input: tnb.BYTES[1]) -> {"text_output": tnb.BYTES[1]}:  # type: ignore[misc, valid-type]  # noqa: F821, UP037
         return text_input
 
     @server.model
-    def vectors(text: tnb.BYTES[1]) -> tnb.FP32[4]:
+    def vectors(text: tnb.BYTES[1]) -> tnb.FP32[4]:  # type: ignore[valid-type]
         return np.ones(4, np.float32)
 
     return server

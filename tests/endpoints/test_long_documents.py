@@ -77,18 +77,20 @@ def contents(raw: bytes, datatype: Any, count: int) -> list[Any]:
     """What readers of a request find in it, or the texts of their errors."""
     found: list[Any] = []
 
-    def add(read: Callable[[], Any]) -> None:
+    def add(read: Callable[[Any], Any], member: Any) -> None:
         try:
-            found.append(repr(read()))
+            found.append(repr(read(member)))
         except TritonError as error:
             found.append(error.message)
 
     document: Any = json_reader.parse(raw, tensors=True)
-    for entry in json_fields.array(document["inputs"]):
-        add(lambda entry=entry: [json_fields.unsigned(dim) for dim in json_fields.array(entry["shape"])])
-        add(lambda entry=entry: len(entry["data"]))
-        add(lambda entry=entry: tensor_data.read_data(entry["data"], datatype, count).tolist())
-        add(lambda entry=entry: tensor_data.read_strings(entry["data"]))
+    entries: list[Any] = json_fields.array(document["inputs"])
+    for entry in entries:
+        shape, data = entry["shape"], entry["data"]
+        add(lambda shape: [json_fields.unsigned(dim) for dim in json_fields.array(shape)], shape)
+        add(len, data)
+        add(lambda data: tensor_data.read_data(data, datatype, count).tolist(), data)
+        add(tensor_data.read_strings, data)
     return found
 
 

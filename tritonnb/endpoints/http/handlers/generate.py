@@ -112,7 +112,7 @@ class _GenerateReader:
 
     def _read_input(self, tensor: TensorSpec, value: object, preceding: int) -> int:
         name, request = tensor.name, self.request
-        elements = value if type(value) in (list, LongArray) else [value]
+        elements = value if isinstance(value, list | LongArray) else [value]
         size = (
             len(read_strings(elements)) if tensor.datatype.variable_size else len(elements) * tensor.datatype.itemsize
         )
