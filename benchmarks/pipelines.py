@@ -198,7 +198,7 @@ def _verified(scratch: Path, number: int, seconds: int, rounds: int, seed: int) 
 
 
 def _edits(pipeline: RandomPipeline, choose: random.Random) -> dict[str, dict[str, Any]]:
-    """Return changes of one or two steps: another number of instances, another delay, smaller batches."""
+    """Return changes of one or two steps: another number of instances, another delay, larger batches."""
     edits = {}
     for name in choose.sample(list(pipeline.base_ms), choose.choice((1, 2))):
         config = pipeline.configs[name]
@@ -206,7 +206,7 @@ def _edits(pipeline: RandomPipeline, choose: random.Random) -> dict[str, dict[st
         if config.HasField("dynamic_batching"):
             delay_us = config.dynamic_batching.max_queue_delay_microseconds
             possible.append({"max_queue_delay_microseconds": 0 if delay_us else choose.choice((2000, 5000))})
-            possible.append({"max_batch_size": choose.choice((2, 4))})
+            possible.append({"max_batch_size": 16})  # an ensemble has at most the batch size of each step
         edits[name] = choose.choice(possible)
     return edits
 

@@ -14,6 +14,7 @@ import tritonnb as tnb
 from tritonnb.lab.analysis.interference import Company, Interference, companies
 from tritonnb.lab.prediction.prediction import FIGURES
 from tritonnb.lab.prediction.twin import Twin
+from tritonnb.lab.simulation.calls import calling
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
 from tritonnb.server.server import Server
 
@@ -30,6 +31,7 @@ MODELS = {
     "pre": "max_batch_size: 4 instance_group { count: 1 }",
     "net": "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 4000 } instance_group { count: 1 }",
 }
+TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
 TIMES: dict[str, Service] = {"pre": tnb.fixed(4), "net": tnb.fixed(11)}
 
 
@@ -170,6 +172,26 @@ def test_mistake_is_named(twin: Twin, call: Any, text: str) -> None:
     assert str(refusal.value).startswith(text)
 
 
+def test_batch_size_that_the_ensemble_exceeds_is_refused() -> None:
+    models = {name: config if name == "chain" else f"{TENSORS} {config}" for name, config in MODELS.items()}
+    rec = tnb.simulate(models, tnb.poisson(100, 0.5, seed=1), TIMES)
+    for call in (rec.what_if, rec.twin().predict):
+        with pytest.raises(tnb.TritonError, match="allows maximum batch size 4, but it contains model net"):
+            call({"net": {"max_batch_size": 2}})
+
+
+def test_model_that_calls_others_is_predicted_with_the_calls_that_it_made() -> None:
+    times: dict[str, Service] = {"caller": calling(["net", "net"], before_ms=1, between_ms=2), "net": tnb.fixed(10)}
+    models = {"caller": "instance_group { count: 2 }", "net": "instance_group { count: 1 }"}
+    twin = tnb.simulate(models, tnb.poisson(40, 1, seed=1), times).twin()
+    arrivals = tnb.poisson(60, 1, seed=2)
+    edited = twin.edited(models={"net": {"count": 2}, "caller": {"count": 3}})
+    expected = tnb.simulate(dict(edited.configs), arrivals, times).pipelines["caller"].requests
+    run = edited.simulated(arrivals, 0)
+    assert sorted(run.requests.latency_ns.tolist()) == sorted(request.latency_ns for request in expected)
+    assert {"net: utilization", "caller: utilization"} < twin.predict(rate=50).ranges.keys()
+
+
 def test_single_model_takes_edits_by_model_too() -> None:
     twin = tnb.simulate('name: "m" max_batch_size: 4', tnb.poisson(100, 2, seed=1), tnb.fixed(5)).twin()
     assert repr(twin.predict({"m": {"count": 2}})) == repr(twin.predict(count=2))
@@ -207,7 +229,6 @@ class TritonPythonModel:
         arrays = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
 """
-TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_executions import executions_of, with_company
 from tritonnb.lab.analysis.reproduction import is_near
-from tritonnb.lab.simulation.models import needed_models
+from tritonnb.lab.simulation.models import check_steps, needed_models
 from tritonnb.lab.simulation.run import run_models
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.editable_config import with_overrides
@@ -117,7 +117,11 @@ def edited_configs(
     named = {
         model: {_NAMES.get(name, name): value for name, value in fields.items()} for model, fields in edits.items()
     }
-    return {name: with_overrides(config, named.get(name, {})) for name, config in configs.items()}
+    edited = {name: with_overrides(config, named.get(name, {})) for name, config in configs.items()}
+    for config in edited.values():
+        if config.HasField("ensemble_scheduling"):
+            check_steps(config, edited)
+    return edited
 
 
 def flat_edits(edits: Mapping[str, object]) -> dict[str, object]:

@@ -26,7 +26,7 @@ from tritonnb.lab.load.trial import SimulatedTrials, Trial
 from tritonnb.lab.load.workload import LoadOptions, WorkloadOptions, workload
 from tritonnb.lab.prediction.timed_models import TimedModels, resampled_services
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, as_arrivals
-from tritonnb.lab.simulation.models import step_names
+from tritonnb.lab.simulation.models import check_steps, step_names
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import Service, table
 from tritonnb.model_config.diagnose import problem_context
@@ -304,9 +304,12 @@ def _grid(
             + (f" with at most {pluralize(instances, 'instance')}" if instances is not None else "")
         )
     for _, configs in grid:
-        for config in trial.executed_models(configs).values():
+        for name, config in configs.items():
             with problem_context(config):
-                validate(config)
+                if name in executed:
+                    validate(config)
+                else:
+                    check_steps(config, configs)
     return grid
 
 

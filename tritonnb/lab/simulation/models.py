@@ -127,7 +127,7 @@ def needed_models(
                 )
             add(step)
         if is_ensemble:
-            _check_ensemble(config, {step: configs[step] for step in step_names(config)})
+            check_steps(config, configs)
         needed[name] = config
 
     for entry in entries:
@@ -135,7 +135,15 @@ def needed_models(
     return needed
 
 
-def _check_ensemble(config: pb.ModelConfig, steps: Mapping[str, pb.ModelConfig]) -> None:
+def check_steps(config: pb.ModelConfig, configs: Mapping[str, pb.ModelConfig]) -> None:
+    """Check that an ensemble matches the models of its steps.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it does not.
+    """
+    steps = {name: configs[name] for name in step_names(config)}
     # A simulation needs no tensors, so configurations may lack them; a server fills them in.
     if all(step.input and step.output for step in steps.values()):
         versions = {step.model_name: max(1, step.model_version) for step in config.ensemble_scheduling.step}
