@@ -32,7 +32,7 @@ def test_exercises_of_level_two_need_its_rules(
         assert not sheet.check(solve(sheet, 1)), seed
 
 
-@pytest.mark.parametrize("level", [0, 3, "1", None])
+@pytest.mark.parametrize("level", [0, 3, "1", None, 1.0, True])
 def test_unknown_level_is_refused(level: int) -> None:
     with pytest.raises(tnb.TritonError, match="level expected 1 or 2"):
         tnb.worksheet(level=level)

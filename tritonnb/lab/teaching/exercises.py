@@ -66,7 +66,7 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, lev
         raise InvalidArgumentError(f"batcher expected one of {', '.join(_DRAFTS)}, got {batcher!r}")
     if not isinstance(requests, int) or not 3 <= requests <= len(LETTERS):
         raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests!r}")
-    if level not in LEVELS:
+    if type(level) is not int or level not in LEVELS:
         raise InvalidArgumentError(f"level expected 1 or 2, got {level!r}")
     require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
