@@ -296,6 +296,10 @@ class ExecutionTimes:
         self._function = service.function if isinstance(service, VaryingService) else service
         self._has_unit = isinstance(self._function, ServiceTime)
         self._draw = service.draws(seed) if isinstance(service, VaryingService) else None
+        # By rows, of a function that depends on nothing else: a simulation has many batches and few sizes.
+        function = self._function.function if isinstance(self._function, ServiceTime) else None
+        is_constant = isinstance(function, _Linear | _Interpolated)
+        self._known: dict[int, int] | None = {} if is_constant and self._draw is None else None
         self.warning = ""
 
     def __call__(self, rows: int, now_ns: int = 0, busy: int = 1, idle_ns: int = 0, server_idle_ns: int = 0) -> int:
@@ -306,6 +310,11 @@ class ExecutionTimes:
         InvalidArgumentError
             If the service model does not return a time.
         """
+        if self._known is not None:
+            known = self._known.get(rows)
+            if known is None:
+                known = self._known[rows] = round(self._function(rows))
+            return known
         draw = self._draw
         time = self._function(rows) if draw is None else draw(rows, now_ns, busy, idle_ns, server_idle_ns)
         if type(time) is int and time >= _IMPLAUSIBLE_NS:
