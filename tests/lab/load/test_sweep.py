@@ -17,13 +17,17 @@ import pytest
 
 import tritonnb as tnb
 from tests.lab.conftest import FLAT, Gate
+from tests.lab.prediction.scenarios import StallingMachine
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import measure
+from tritonnb.lab.analysis.sustained import executed_rate, overload, requests_of_run
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.running_sweep import Configs, Grid, Sweep, SweepPlan
 from tritonnb.lab.load.trial import SimulatedTrials, Trial, virtual_arrivals
 from tritonnb.lab.load.workload import WorkloadOptions, workload
 from tritonnb.lab.simulation.service import Service
+from tritonnb.model_config.read import read_config
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[3] / "model_repository"
@@ -43,16 +47,29 @@ def excess_of_recommended_rate(server: Server, seed: int) -> float:
     rng = random.Random(seed)
     base_ms, row_ms = rng.uniform(2, 15), rng.choice((0.0, rng.uniform(0.1, 2)))
     service: Service = tnb.linear(per_row_ms=row_ms, base_ms=base_ms)
-    if rng.random() < 0.5:
-        service = tnb.jittered(service, sigma=rng.uniform(0.05, 0.3))
-    quantity, bound_ms = rng.choice(("p99", "p95", "mean")), rng.uniform(2, 8) * (base_ms + 8 * row_ms)
+    service = rng.choice(
+        (
+            service,
+            tnb.jittered(service, sigma=rng.uniform(0.05, 0.6)),
+            StallingMachine(service, 0.1, rng.choice((0.2, 1, 3)), rng.uniform(20, 120), seed),
+        )
+    )
+    quantity, rows = rng.choice(("p50", "p90", "p95", "p99", "p99.9", "mean")), rng.choice((1, 1, 3, 5))
+    bound_ms = rng.uniform(1, 8) * (base_ms + 8 * row_ms)
+    fields: dict[str, Any] = {
+        "count": [rng.choice((1, 2, 3, 8))],
+        "max_queue_delay_microseconds": [rng.choice((0, 1000, round(1200 * bound_ms)))],
+        "preferred_batch_size": [rng.choice(([], [6]))],
+    }
     constraint = f"{quantity} < {bound_ms:.3f} ms"
-    result = tnb.sweep(server["held"], constraint=constraint, count=[rng.randint(2, 3)], service=service).wait(300)
+    sweep = tnb.sweep(server["held"], constraint=constraint, rows=rows, requests=2000, service=service, **fields)
+    result = sweep.wait(300)
     [found] = result.trials
     if not found.meets:  # some bounds are below the time of a single batch
+        assert result.running.meets or f"None of 1 configurations satisfies {constraint}" in result.verdict()
         return 0.0
     assert found.capacity_share <= 0.9, seed
-    arrivals = tnb.poisson(rate=found.rate, duration=30_000 / found.rate, seed=seed)
+    arrivals = tnb.poisson(rate=found.rate, duration=30_000 / found.rate, seed=seed, rows=rows)
     kept = tnb.simulate(found.config, arrivals, service, seed=seed, keep="latencies")
     return measure(kept.latency_ns / 1e6, quantity) / bound_ms
 
@@ -81,6 +98,28 @@ def test_rate_at_99_percent_of_the_capacity_is_not_recommended(
         assert 0.4 < found.capacity_share <= 0.9
     assert "% of the capacity)" in result.verdict()
     assert "of capacity" in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("batcher", "count", "requests", "capacity"),
+    [
+        ("dynamic_batching { }", 1, [Arrival(0, 5)], 100),  # a second request of five rows does not fit
+        ("dynamic_batching { }", 2, [Arrival(0, 3)], 400),
+        ("dynamic_batching { }", 16, [Arrival(0)], 12_800),
+        ("dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 50000 }", 1, [Arrival(0)], 800),
+        ("dynamic_batching { default_queue_policy { max_queue_size: 9 } }", 1, [Arrival(0)], 800),
+        ("", 1, [Arrival(0, 2)], 100),
+        ("sequence_batching { }", 1, tnb.sequences([3000, 3000], every_ms=1), 200),  # two of eight slots are used
+        ("sequence_batching { iterative_sequence: true oldest { } }", 1, [Arrival(0, steps=2)], 400),
+    ],
+)
+def test_capacity_is_what_instances_execute_under_overload(
+    batcher: str, count: int, requests: list[Arrival], capacity: float
+) -> None:
+    config = read_config(f"max_batch_size: 8 {batcher} instance_group {{ count: {count} }}")
+    sent = requests if len(requests) > 1 else requests * requests_of_run(config, requests[0].rows, 30, (500, 40_000))
+    kept = tnb.simulate(config, overload(config, sent, tnb.fixed(10)), tnb.fixed(10), keep="latencies")
+    assert executed_rate(kept, sent) == pytest.approx(capacity, rel=0.02)
 
 
 @pytest.mark.parametrize("quantity", ["p50", "p90", "p95", "p99", "p99.9", "mean", "max"])

@@ -2,14 +2,24 @@
 
 A rate close to the capacity can pass one short simulation: its queue grows too slowly to be seen. So no recommended
 rate uses more than 90 % of the capacity, and the constraint holds in 95 % of simulations with other seeds, whose first
-requests do not count, since queues need time to fill.
+requests do not count, since queues need time to fill. The capacity is what is executed under overload: requests may
+not fill a batch, or wait for their sequence.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 from typing import TypeVar
+
+import numpy as np
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.latencies import SimulatedLatencies
+from tritonnb.lab.simulation.run import capacity, instance_count
+from tritonnb.lab.simulation.service import Service
+from tritonnb.recording.arrivals import Arrival
 
 #: The largest share of the capacity of the instances that is recommended: the times of another day differ.
 MOST_OF_CAPACITY = 0.9
@@ -17,7 +27,79 @@ MOST_OF_CAPACITY = 0.9
 SAMPLES, CERTAIN = 20, 0.95
 #: The share of the requests at the beginning of a simulation that do not count.
 SETTLED = 0.25
+#: Full batches of each instance in a simulation of a search, and of a result.
+SEARCHED, CONFIRMED = 30, 60
+#: Arrivals of an overload relative to the most that can be executed, and which of the executions count.
+_OVERLOAD, _COUNTED = 2.0, (0.2, 0.9)
 T = TypeVar("T")
+
+
+def requests_of_run(config: pb.ModelConfig, rows: float, executions: int, limits: tuple[int, int]) -> int:
+    """Return how many requests fill the batches of each instance a number of times, within limits.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    rows : float
+        Of a request.
+    executions : int
+        Of full batches, by each instance.
+    limits : tuple of int
+        The fewest and the most requests.
+
+    Examples
+    --------
+    >>> requests_of_run(pb.ModelConfig(max_batch_size=8, instance_group=[{"count": 16}]), 1, 60, (2500, 40_000))
+    7680
+    """
+    full = instance_count(config) * max(1, config.max_batch_size) / rows
+    least, most = limits
+    return min(most, max(least, round(executions * full)))
+
+
+def overload(config: pb.ModelConfig, requests: Sequence[Arrival], service: Service) -> list[Arrival]:
+    """Return requests that arrive twice as fast as the most efficient batches allow.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    requests : sequence of Arrival
+        Their times do not matter.
+    service : Service
+    """
+    rows = _mean_rows(requests)
+    spacing_us = 1e6 * rows / capacity(config, service, round(rows)) / _OVERLOAD
+    return [request.at(number * spacing_us) for number, request in enumerate(requests)]
+
+
+def executed_rate(kept: SimulatedLatencies, requests: Sequence[Arrival]) -> float:
+    """Return how many of such requests were executed per second: under an `overload`, the capacity for them.
+
+    Parameters
+    ----------
+    kept : SimulatedLatencies
+    requests : sequence of Arrival
+        Those that arrived; a generation of several steps may have been executed in part.
+
+    Examples
+    --------
+    Two requests of three rows fit into a batch of eight.
+
+    >>> from tritonnb.lab.simulation.service import fixed
+    >>> from tritonnb.lab.simulation.simulate import simulate
+    >>> config = pb.ModelConfig(max_batch_size=8, dynamic_batching={})
+    >>> arrivals = overload(config, [Arrival(0, rows=3)] * 200, fixed(10))
+    >>> executed_rate(simulate(config, arrivals, fixed(10), keep="latencies"), arrivals)
+    200.0
+    """
+    ends_ns = kept.end_ns[kept.batch]
+    first_ns, last_ns = np.quantile(ends_ns, _COUNTED, method="lower")
+    rows = kept.rows[(ends_ns > first_ns) & (ends_ns <= last_ns)].sum()
+    return float(rows / max(1, last_ns - first_ns) * 1e9 / _mean_rows(requests))
+
+
+def _mean_rows(requests: Sequence[Arrival]) -> float:
+    return fmean(request.rows * request.steps for request in requests)
 
 
 def certain_runs(runs: Iterable[T], holds: Callable[[T], bool]) -> list[T]:

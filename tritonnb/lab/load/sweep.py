@@ -23,7 +23,7 @@ from tritonnb.lab.load.running_sweep import Configs, Grid, RunTrial, Sweep, Swee
 from tritonnb.lab.load.service_times import Measurement, Meter, measure_for
 from tritonnb.lab.load.sweep_result import SweepResult, noise_of, rank_by
 from tritonnb.lab.load.trial import SimulatedTrials, Trial
-from tritonnb.lab.load.workload import LoadOptions, WorkloadOptions, workload
+from tritonnb.lab.load.workload import LoadOptions, OpenLoop, WorkloadOptions, workload
 from tritonnb.lab.prediction.timed_models import TimedModels, resampled_services
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, as_arrivals
 from tritonnb.lab.simulation.models import check_steps, step_names
@@ -37,9 +37,6 @@ from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.model_handle import ModelHandle
 
-#: The fewest requests of each simulation in a search for the highest rate: with fewer, queues do not fill near the
-#: capacity, so that 500 requests showed a p99 that was 20 % too short.
-_FEWEST_SEARCHED = 2500
 #: The largest number of combinations of values.
 _MOST_COMBINATIONS = 2000
 
@@ -94,7 +91,7 @@ def sweep(
         because the best configuration depends on it.
     requests : int, optional
         Number of requests for each configuration; with ``live=True`` fewer are faster. A search for the highest rate
-        sends at least 2,500 in each of its simulations.
+        sends at least 2,500 in each of its simulations, and more to models with many instances and large batches.
     service : Service, optional
         By default measured, as by `service_times`, at the batch sizes that the configurations can form. If they allow
         larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
@@ -176,10 +173,11 @@ def sweep(
         options: WorkloadOptions = {**traffic, "rate": rate}
         return trial.virtual_arrivals(workload(**options))
 
-    def searched_arrivals(rate: float, seed: int) -> Arrivals:
-        count = max(requests, _FEWEST_SEARCHED)
-        options: WorkloadOptions = {**traffic, "rate": rate, "requests": count, "seed": seed}
-        return trial.virtual_arrivals(workload(**options))
+    def searched_arrivals(rate: float, seed: int, count: int) -> list[Arrival]:
+        options: WorkloadOptions = {**traffic, "rate": rate, "requests": max(requests, count), "seed": seed}
+        searched = workload(**options)
+        assert isinstance(searched, OpenLoop)  # a rate is searched for no other workload
+        return list(searched.arrivals)
 
     # This raises for invalid arguments before anything is measured.
     fixed_arrivals = None if live or searching else arrivals_at(rate)
@@ -242,7 +240,7 @@ def sweep(
     def trial_runner(trials: SimulatedTrials, max_rate: float, stopping: Event) -> RunTrial:
         if fixed_arrivals is not None:
             return partial(trials.run, fixed_arrivals)
-        return partial(trials.find_highest_rate, searched_arrivals, rows or 1, max_rate, stopping)
+        return partial(trials.find_highest_rate, searched_arrivals, max_rate, stopping)
 
     def result(repeated: list[Trial], trials: list[Trial], plan: SweepPlan) -> SweepResult:
         ranked = sorted(trials, key=rank_by(by_rate))

@@ -16,6 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis.constraint import Constraint
+from tritonnb.lab.analysis.sustained import SEARCHED, requests_of_run
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.export import export, perf_analyzer_command
 from tritonnb.lab.load.load import config_of, step_of
@@ -282,7 +283,13 @@ class SweepResult:
         trials = {"running": self.running} | ({} if self.best is self.running else {"best": self.best})
         rows = int(self.traffic.get("rows") or 1)
         return {
-            name: simulate_load_curve(trial.config, service, rows=rows, seed=self.traffic.get("seed", 0))
+            name: simulate_load_curve(
+                trial.config,
+                service,
+                rows=rows,
+                requests=requests_of_run(trial.config, rows, SEARCHED, (2000, 20_000)),
+                seed=self.traffic.get("seed", 0),
+            )
             for name, trial in trials.items()
         }
 
