@@ -441,9 +441,9 @@ def test_ensemble_is_loaded_and_swept_with_its_steps(tmp_path: Path) -> None:
         recording = tnb.load(server["twice"], clients=2, requests=10).wait().recording
         assert recording is not None
         assert {batch.model for batch in recording.batches} == {"add_sub"}
-        values = {"add_sub": {"max_batch_size": [4]}}
+        values = {"add_sub": {"max_batch_size": [16]}}
         swept = tnb.sweep(server["twice"], models=values, clients=1, requests=20).wait()
-        assert [trial.edits_text() for trial in swept.trials] == ["add_sub: max_batch_size 4"]
+        assert [trial.edits_text() for trial in swept.trials] == ["add_sub: max_batch_size 16"]
 
 
 def test_stateful_model_needs_sequences(server: Server) -> None:
