@@ -54,7 +54,8 @@ def requests_of_run(config: pb.ModelConfig, rows: float, executions: int, limits
     """
     full = instance_count(config) * max(1, config.max_batch_size) / rows
     least, most = limits
-    return min(most, max(least, round(executions * full)))
+    wanted: int = round(executions * full)
+    return min(most, max(least, wanted))
 
 
 def overload(config: pb.ModelConfig, requests: Sequence[Arrival], service: Service) -> list[Arrival]:
