@@ -20,7 +20,7 @@ class ExplainPage:
     def __init__(self, browser: Any, site: str) -> None:
         self.context = browser.new_context(viewport={"width": 1200, "height": 900})
         self.context.set_default_timeout(90_000)
-        self.tab = self.context.new_page()
+        self.tab = self.browser_page = self.context.new_page()
         self.messages: list[str] = []
         self.tab.on("console", lambda message: self.messages.append(message.text))
         self.site = site
@@ -83,7 +83,7 @@ def test_text_of_a_stranger_is_shown_as_text(page: ExplainPage) -> None:
     page.wait_for(1)
     assert "<script>alert(1)</script>" in page.answer
     assert page.tab.locator("#answer script, #answer img").count() == 0
-    page.tab.get_by_role("button", name="remove <img").click()
+    page.tab.get_by_role("button", name="Remove <img").click()
     page.wait_for(0)
     assert page.answer == ""
     assert page.messages == []

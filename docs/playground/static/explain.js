@@ -116,7 +116,7 @@ class ExplainPage {
 
   /** @param {{ name: string, text: string }} source @param {number} index */
   entry(source, index) {
-    const remove = make("button", { type: "button", title: `remove ${source.name}` }, "Remove");
+    const remove = make("button", { type: "button", aria: { label: `Remove ${source.name}` } }, "Remove");
     remove.addEventListener("click", () => {
       this.change({ sources: this.state.sources.filter((_, place) => place !== index) });
     });
