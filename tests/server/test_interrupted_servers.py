@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -199,13 +200,19 @@ def test_stop_answers_everybody_who_waits_for_a_load(write_model: Callable[..., 
     GATE.opened.set()
 
 
+def _is_model(child: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # a process that has just ended has no command line
+        return "start.py" in " ".join(child.cmdline())
+    return False
+
+
 @pytest.mark.usefixtures("_returned")
 @pytest.mark.parametrize("model", [ENDLESS, ENDLESS_IMPORT], ids=["initialize", "import"])
 def test_stop_ends_processes_that_start(write_model: Callable[..., Path], model: str) -> None:
     server = start(write_model, model, ISOLATED)
     with ThreadPoolExecutor(1) as pool:
         caller = pool.submit(in_process, server)
-        while not any("start.py" in " ".join(child.cmdline()) for child in psutil.Process().children()):
+        while not any(map(_is_model, psutil.Process().children())):
             pass
         began = time.monotonic()
         server.stop()

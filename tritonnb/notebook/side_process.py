@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import select
 import subprocess
 import sys
 import threading
@@ -40,12 +39,13 @@ class SideProcess:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._idle: threading.Timer | None = None
         self._lock = fork_safe(threading.Lock())
         call_in_children(self._forked)
 
     def _forked(self) -> None:
         """Leave the process to the process that has started it."""
-        self._process = None
+        self._process = self._idle = None
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a function; function, arguments and result are pickled.
@@ -57,7 +57,7 @@ class SideProcess:
         """
         call = pickle.dumps((function, args, kwargs))
         with self._lock:
-            for _ in range(_TRIES):  # it may have ended just before, because it was idle
+            for _ in range(_TRIES):  # it may have been killed, for example where memory is short
                 try:
                     result, error = self._answer(call)
                 except (OSError, EOFError):
@@ -89,14 +89,22 @@ class SideProcess:
             atexit.register(self.close)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        if self._idle is not None:
+            self._idle.cancel()
         self._process.stdin.write(call)
         self._process.stdin.flush()
         answer: tuple[object, TritonError | None] = pickle.load(self._process.stdout)
+        # The process does not end itself: it would remain as a zombie, since nobody waits for it.
+        self._idle = threading.Timer(_IDLE_S, self.close)
+        self._idle.daemon = True
+        self._idle.start()
         return answer
 
     def _end(self) -> None:
         atexit.unregister(self.close)
         process, self._process = self._process, None
+        if self._idle is not None:
+            self._idle.cancel()
         if process is not None:
             process.kill()
             process.communicate()
@@ -107,11 +115,11 @@ previews = SideProcess()
 
 
 def main() -> None:
-    """Answer the calls that come in, until the other end is closed or none has come for a while."""
+    """Answer the calls that come in, until the other end is closed."""
     os.nice(19)
     calls, answers = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed must not come among the answers
-    while select.select([calls], [], [], _IDLE_S)[0]:
+    while True:
         try:
             function, args, kwargs = pickle.load(calls)
         except EOFError:
