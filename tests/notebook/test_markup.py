@@ -15,6 +15,7 @@ import pytest
 import tritonnb as tnb
 from tests.recording.test_pipelines import Events
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.interference import InterferenceTable
 from tritonnb.lab.analysis.pipeline_what_if import PipelineComparison
 from tritonnb.lab.analysis.theory import theory
 from tritonnb.notebook.html_reprs import remote_card, served_model_card, server_title
@@ -95,10 +96,16 @@ RESULTS: dict[str, Callable[[tnb.Recording], Any]] = {
     "lab/analysis/pipeline_blame.py": lambda rec: pipelined().blame(percentile=50),
     "lab/analysis/comparison.py": compared,
     "lab/analysis/theory.py": theory,
+    "lab/analysis/interference.py": lambda rec: InterferenceTable.of(
+        {NAME: {}, f"{NAME} 2": {}}, {NAME: 1, f"{NAME} 2": 1}
+    ),
     "lab/prediction/plan.py": lambda rec: rec.twin().plan(
         "p99 < 500 ms", rate=50, count=[1], max_queue_delay_microseconds=[0], max_batch_size=[4]
     ),
     "lab/teaching/worksheet.py": lambda rec: tnb.Worksheet(f"{CONFIG} # {HOSTILE}", [tnb.Arrival(ms=0)], 10),
+    "lab/teaching/class_answers.py": lambda rec: tnb.Worksheet(CONFIG, [tnb.Arrival(ms=0)], 10).grade_class(
+        {HOSTILE: HOSTILE}
+    ),
 }
 #: The classes that are shown by other tests of this file.
 SHOWN_BELOW = {

@@ -63,4 +63,5 @@ def test_interrupt_at_any_time_ends_the_operation_and_restores_the_model(operati
         assert time.monotonic() - began_s < 30, after_s  # far less than what is left of a minute of requests
         assert restored, after_s
         assert outcome == "KeyboardInterrupt" or operation in {"predict", "plan", "sweep"}, (after_s, outcome)
-        assert child.wait(60) == 0, after_s
+        # An operation may end just before the interrupt, which then ends the interpreter while it shuts down.
+        assert child.wait(60) in ({0} if outcome == "KeyboardInterrupt" else {0, -signal.SIGINT}), after_s

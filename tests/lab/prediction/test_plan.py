@@ -223,7 +223,7 @@ def test_models_without_a_dynamic_batcher_are_planned(config: str, steps: int) -
     arrivals = [tnb.Arrival(ms=20 * number, steps=steps) for number in range(80)]
     plan = tnb.simulate(config, arrivals, tnb.fixed(5)).twin().plan("p99 < 60 ms", rate=300)
     assert 300 / 200 < plan.best.replicas <= 2 * 300 / 200
-    assert plan.best.edits == {}
+    assert plan.best.edits == {"m": {}}
 
 
 def test_sequences_and_short_recordings_are_refused() -> None:

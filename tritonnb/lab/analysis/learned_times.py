@@ -38,6 +38,8 @@ _PAUSE = 10
 _LEAST_SHARED = 0.1
 #: A cost that is proportional to the time must fit better by this factor than a cost that falls with it.
 _CLEARLY = 1.1
+#: If it is not known which instance ran which execution, at least this share of them is not stalled, but of a slow one.
+_LEAST_SLOW = 0.1
 #: Instances have different speeds if their typical times differ by more than this factor.
 _NOTABLE_SPEED_RATIO = 1.1
 #: An instance does not get faster below, or slower above, these idle times in ms.
@@ -157,6 +159,8 @@ class LearnedTimes(VaryingService):
             levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
             base = statistics.median(next(iter(levels.values()))) if levels else 1.0
             slow = {busy: statistics.median(ratios) / base if base else 1.0 for busy, ratios in levels.items()}
+            if not self.knows_instances:  # company that seems to help is a fast instance that runs beside a slow one
+                slow = {busy: max(1.0, factor) for busy, factor in slow.items()}
             pairs = [(one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known]
             speeds = _different_speeds((one, factor / slow_down_of(cost, one.beside)) for one, factor in pairs)
             cost = interference_in([(one.beside, ns / speeds.get(one.instance, 1.0)) for one, ns in pairs], cost)
@@ -218,10 +222,17 @@ class LearnedTimes(VaryingService):
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
     def _expected_ns_of(self, one: RecordedExecution) -> float:
-        """Return the typical time of an execution on its instance; on the slowest instance if its own is not known."""
-        speeds = self._fit[2]
-        speed = speeds.get(one.instance, 1.0) if self.knows_instances else max(speeds.values(), default=1.0)
+        """Return the typical time of an execution on its instance; on a slow instance if its own is not known."""
+        speed = self._fit[2].get(one.instance, 1.0) if self.knows_instances else self._slow_factor
         return self._typical_ns_of(one) * speed
+
+    @cached_property
+    def _slow_factor(self) -> float:
+        """How many times as long as typical executions take on a slow instance: a tenth of all, unlike stalls."""
+        factors = sorted(self.factor_of(one) for one in self.executions if not one.first) or [1.0]
+        factor = factors[int((1 - _LEAST_SLOW) * len(factors))]
+        # Smaller factors are the scatter of a busy machine, and make no execution look stalled.
+        return factor if factor > 0.8 * STALL_FACTOR else 1.0
 
     def _typical_ns_of(self, one: RecordedExecution) -> float:
         """Return the typical time of executions with the rows and the company of an execution."""
