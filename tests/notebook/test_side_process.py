@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -33,6 +36,31 @@ def test_errors_of_the_function_reach_the_caller(side: SideProcess) -> None:
 def test_process_that_was_killed_is_replaced(side: SideProcess) -> None:
     psutil.Process(side.call(os.getpid)).kill()
     assert side.call(divmod, 7, 2) == (3, 1)
+
+
+def test_close_ends_a_call_in_progress(side: SideProcess) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        endless = pool.submit(side.call, signal.pause)
+        while not side._lock.locked():
+            pass
+        side.close()
+        with pytest.raises(UnavailableError, match="pause: expected a result"):
+            endless.result(30)
+    assert side.call(divmod, 7, 2) == (3, 1)
+
+
+def test_answer_that_cannot_be_read_is_not_the_answer_to_the_next_call(
+    side: SideProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(pickle, "load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            side.call(divmod, 9, 2)
+    assert side.call(divmod, 7, 2) == (3, 1)
+
+
+def interrupted(file: object) -> object:
+    raise KeyboardInterrupt
 
 
 def test_idle_process_ends_and_leaves_no_zombie(side: SideProcess, monkeypatch: pytest.MonkeyPatch) -> None:

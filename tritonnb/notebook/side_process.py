@@ -40,6 +40,7 @@ class SideProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._idle: threading.Timer | None = None
+        self._closing = False
         self._lock = fork_safe(threading.Lock())
         call_in_children(self._forked)
 
@@ -62,7 +63,12 @@ class SideProcess:
                     result, error = self._answer(call)
                 except (OSError, EOFError):
                     self._end()
+                    if self._closing:
+                        break
                     continue
+                except BaseException:  # the next call would read the answer to this one
+                    self._end()
+                    raise
                 if error is not None:
                     raise error
                 return cast("T", result)
@@ -71,7 +77,15 @@ class SideProcess:
         )
 
     def close(self) -> None:
-        """End the process; another call starts it again."""
+        """End the process, and a call that it computes with an error; another call starts it again."""
+        self._closing = True
+        if (process := self._process) is not None:
+            process.kill()  # before the lock, which a call holds until it is answered
+        with self._lock:
+            self._end()
+            self._closing = False
+
+    def _end_idle(self) -> None:
         with self._lock:
             self._end()
 
@@ -95,7 +109,7 @@ class SideProcess:
         self._process.stdin.flush()
         answer: tuple[object, TritonError | None] = pickle.load(self._process.stdout)
         # The process does not end itself: it would remain as a zombie, since nobody waits for it.
-        self._idle = threading.Timer(_IDLE_S, self.close)
+        self._idle = threading.Timer(_IDLE_S, self._end_idle)
         self._idle.daemon = True
         self._idle.start()
         return answer
