@@ -168,7 +168,7 @@ def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
 def _block(elements: list[Any]) -> Block:
     try:
         elements, types = _flattened(elements, "")
-    except InvalidArgumentError:  # whoever reads the block flattens it again knows the text of the error
+    except InvalidArgumentError:  # the reader of the block flattens it again, and knows the beginning of the text
         return Block({list: 0}, len(elements), elements)
     values: npt.NDArray[Any] | bytes | list[Any] = elements
     if types == {str}:

@@ -121,7 +121,10 @@ def remedies(blame: Blame) -> dict[str, Remedy]:
             if key not in known:
                 known[key] = outcomes.of_edits(edits)
             after = known[key]
-            if after is None or after.latency_ns >= before.latency_ns or after.parts.get(cause, 0) >= part_ns:
+            if after is None or after.latency_ns >= before.latency_ns:
+                continue
+            # A simulation may begin with a larger part than was recorded: to get back to that is no remedy.
+            if after.parts.get(cause, 0) >= min(part_ns, blame.parts[cause]):
                 continue
             if cause == split.COMPUTE_INFER and not outcomes.is_faster(before, after):
                 continue
