@@ -47,6 +47,10 @@ def test_time_of_a_recorded_size_is_a_recorded_time_and_other_sizes_lie_between(
         (None, "expected the file .*times.json, got none"),
         ("{", "times.json: Expecting"),
         ("[]", "at least one batch size"),
+        ('{"ms": {"1": "12"}}', "expected .*ROWS"),
+        ('{"ms": {"1": {"5": 6}}}', "expected .*ROWS"),
+        ('{"ms": {"1": [5]}, "slow_down": [1.5]}', "expected .*INSTANCES"),
+        ("[" * 100_000, "recursion"),
         ('{"ms": {}}', "at least one batch size"),
         ('{"ms": {"1": []}}', "batch size 1: expected times"),
         ('{"ms": {"0": [1]}}', "batch size 0"),
@@ -54,7 +58,7 @@ def test_time_of_a_recorded_size_is_a_recorded_time_and_other_sizes_lie_between(
         ('{"ms": {"1": [1e400]}}', "from 0 to 600000 ms"),
         ('{"ms": {"1": [NaN]}}', "from 0 to 600000 ms"),
         ('{"ms": {"a": [1]}}', "times.json"),
-        ('{"ms": {"1": "5"}, "slow_down": {"2": 0}}', "positive factors"),
+        ('{"ms": {"1": [5]}, "slow_down": {"2": 0}}', "positive factors"),
         ('{"ms": {"1": 5}}', "times.json"),
     ],
 )
@@ -65,6 +69,10 @@ def test_invalid_times_are_refused_with_their_file(tmp_path: Path, text: str | N
     model = SimulatedBackend().create_model(ModelContext("net", 1, pb.ModelConfig(), tmp_path))
     with pytest.raises(tnb.TritonError, match=f"model 'net'.*{words}"):
         model.initialize()
+
+
+def test_no_execution_takes_longer_than_the_longest_time() -> None:
+    assert ExecutionTimes({1: [600_000.0]}, {2: 1e300}).draw(1000, 2, random.Random(1)) == 600_000
 
 
 def test_decoupled_model_is_refused(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class ExecutionTimes:
     source: str = ""
 
     def draw(self, rows: int, busy: int, rng: random.Random) -> float:
-        """Return the time of one execution in ms.
+        """Return the time of one execution in ms, at most ten minutes.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class ExecutionTimes:
         """
         size = min(self.ms, key=lambda known: abs(known - rows))
         factor = self._typical(rows) / max(1e-9, self._typical(size))
-        return rng.choice(self.ms[size]) * factor * self.slow_down.get(busy, 1.0)
+        return min(_LONGEST_MS, rng.choice(self.ms[size]) * factor * self.slow_down.get(busy, 1.0))
 
     def _typical(self, rows: int) -> float:
         """Return the mean time: between two sizes on a line, above the largest size in proportion to the rows."""
@@ -98,8 +98,11 @@ class ExecutionTimes:
         """
         if not isinstance(document, Mapping) or not isinstance(document.get("ms"), Mapping) or not document["ms"]:
             raise ValueError('expected {"ms": {"ROWS": [TIME, …]}} with at least one batch size')
+        factors = document.get("slow_down", {})
+        if not isinstance(factors, Mapping) or not all(isinstance(times, list) for times in document["ms"].values()):
+            raise ValueError('expected {"ms": {"ROWS": [TIME, …]}, "slow_down": {"INSTANCES": FACTOR}}')
         ms = {int(rows): [float(one) for one in times] for rows, times in document["ms"].items()}
-        slow_down = {int(busy): float(factor) for busy, factor in (document.get("slow_down") or {}).items()}
+        slow_down = {int(busy): float(factor) for busy, factor in factors.items()}
         for rows, times in ms.items():
             if rows < 1 or not times or not all(0 <= one <= _LONGEST_MS for one in times):
                 raise ValueError(f"batch size {rows}: expected times from 0 to {_LONGEST_MS:.0f} ms, got {times[:3]}")
@@ -149,7 +152,7 @@ class SimulatedModel(BackendModel):
             raise NotFoundError(
                 f"model '{self.context.name}': the backend 'simulated' expected the file {path}, got none"
             ) from None
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"model '{self.context.name}': {path}: {error}") from None
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
