@@ -39,6 +39,8 @@ from tritonnb.server.model_handle import ModelHandle
 
 #: The largest number of combinations of values.
 _MOST_COMBINATIONS = 2000
+#: How many combinations are looked at, if most have too many instances.
+_MOST_TRIED = 1_000_000
 
 
 @with_short_traceback
@@ -288,19 +290,30 @@ def _grid(
             if not isinstance(values, (list, tuple, range)) or not values:
                 raise InvalidArgumentError(f"{field} expected a list of values to try, got {values!r}")
             tried[name, field] = values
+    limit = f" with at most {pluralize(instances, 'instance')}" if instances is not None else ""
+    too_many = InvalidArgumentError(
+        f"sweep expected at most {_MOST_COMBINATIONS} combinations of values, got more{limit}"
+    )
+    if any(len(values) > _MOST_COMBINATIONS for values in tried.values()):
+        raise too_many
     grid: Grid = [({}, running)]
-    for combined in product(*tried.values()):
+    for number, combined in enumerate(product(*tried.values())):
+        if len(grid) > _MOST_COMBINATIONS + 1 or number > _MOST_TRIED:
+            raise too_many
         edits: dict[str, dict[str, object]] = {}
         for (name, field), value in zip(tried, combined, strict=True):
             edits.setdefault(name, {})[field] = value
+        # Before the configurations are made: most combinations have too many instances, and there may be billions.
+        counts = [of_model.get("count", 1) for of_model in edits.values()]
+        if instances is not None and sum(count for count in counts if isinstance(count, int)) > instances:
+            continue
         configs = {name: with_overrides(config, edits.get(name, {})) for name, config in running.items()}
         if instances is None or sum(map(instance_count, trial.executed_models(configs).values())) <= instances:
             grid.append((edits[model.name] if len(running) == 1 else flat_edits(edits), configs))
-    if not 1 < len(grid) <= _MOST_COMBINATIONS:
-        raise InvalidArgumentError(
-            f"sweep expected 1 to {_MOST_COMBINATIONS} combinations of values, got {len(grid) - 1}"
-            + (f" with at most {pluralize(instances, 'instance')}" if instances is not None else "")
-        )
+    if len(grid) > _MOST_COMBINATIONS + 1:
+        raise too_many
+    if len(grid) == 1:
+        raise InvalidArgumentError(f"sweep expected at least one combination of values, got none{limit}")
     for _, configs in grid:
         for name, config in configs.items():
             with problem_context(config):
