@@ -22,7 +22,8 @@ JAVASCRIPT := tools/javascript
 JAVASCRIPT_BIN := $(JAVASCRIPT)/node_modules/.bin
 NPM := $(shell command -v npm)
 # Tests of one file run in the same process, since they share fixtures; files run in the order of tests/conftest.py.
-SHARED_BY := --dist=loadfile --no-loadscope-reorder --numprocesses
+# A test that hangs ends its process after faulthandler_timeout, and would be tried again in each new one.
+SHARED_BY := --dist=loadfile --no-loadscope-reorder --max-worker-restart=1 --numprocesses
 FAST := --hypothesis-profile=fast -m "not (browser or kernel or build or isolated or slow)"
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)

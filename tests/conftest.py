@@ -5,6 +5,7 @@ Browser tests run last, and share one browser: Playwright occupies the event loo
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import os
@@ -13,6 +14,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 from tests import signal_stack
@@ -56,7 +58,9 @@ MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel",
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write the outcomes of the tests if continuous integration asks for them (`tests.outcomes`)."""
+    """Name failures at once, and write the outcomes if continuous integration asks for them (`tests.outcomes`)."""
+    if (terminal := config.pluginmanager.get_plugin("terminalreporter")) is not None:  # not in the processes of xdist
+        config.pluginmanager.register(Failures(terminal))
     if directory := os.environ.get("TEST_OUTCOMES"):
         config.pluginmanager.register(Outcomes(Path(directory)))
 
@@ -84,6 +88,27 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Limit the time of the fixtures of a test that has failed: pytest has just cancelled the limit."""
+    stderr = node.config.stash[fault_handler_stderr_fd_key]
+    limit = float(node.config.getini("faulthandler_timeout"))
+    faulthandler.dump_traceback_later(limit, file=stderr, exit=True)
+
+
+class Failures:
+    """A plugin that names each test as soon as it fails: a run that is ended from outside shows no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            last_line = report.longreprtext.strip().rpartition("\n")[2]
+            self._terminal.write_line(f"\n{report.nodeid} failed ({report.when}): {last_line}")
 
 
 @pytest.fixture(autouse=True)

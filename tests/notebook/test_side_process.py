@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psutil
 import pytest
@@ -41,12 +43,27 @@ def test_process_that_was_killed_is_replaced(side: SideProcess) -> None:
 def test_close_ends_a_call_in_progress(side: SideProcess) -> None:
     with ThreadPoolExecutor(1) as pool:
         endless = pool.submit(side.call, signal.pause)
-        while not side._lock.locked():
+        while side._process is None:
             pass
         side.close()
         with pytest.raises(UnavailableError, match="pause: expected a result"):
             endless.result(30)
     assert side.call(divmod, 7, 2) == (3, 1)
+
+
+def test_close_ends_a_call_whose_process_is_being_started(side: SideProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+    with ThreadPoolExecutor(1) as pool:
+
+        def started_late(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+            pool.submit(side.close)
+            while not side._closing:
+                pass
+            return start(*args, **kwargs)
+
+        monkeypatch.setattr(subprocess, "Popen", started_late)
+        with pytest.raises(UnavailableError, match="pause: expected a result"):
+            side.call(signal.pause)
 
 
 def test_answer_that_cannot_be_read_is_not_the_answer_to_the_next_call(

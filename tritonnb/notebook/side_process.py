@@ -78,7 +78,7 @@ class SideProcess:
 
     def close(self) -> None:
         """End the process, and a call that it computes with an error; another call starts it again."""
-        self._closing = True
+        self._closing = True  # before the process is looked for: a call that has yet to start one sees it
         if (process := self._process) is not None:
             process.kill()  # before the lock, which a call holds until it is answered
         with self._lock:
@@ -101,6 +101,8 @@ class SideProcess:
                 start_new_session=True,  # an interrupt of a cell is not meant for it
             )
             atexit.register(self.close)
+            if self._closing:  # it found no process to kill
+                raise EOFError
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if self._idle is not None:
