@@ -59,8 +59,7 @@ MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel",
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name failures at once, and write the outcomes if continuous integration asks for them (`tests.outcomes`)."""
-    if (terminal := config.pluginmanager.get_plugin("terminalreporter")) is not None:  # not in the processes of xdist
-        config.pluginmanager.register(Failures(terminal))
+    config.pluginmanager.register(Failures(config.pluginmanager))
     if directory := os.environ.get("TEST_OUTCOMES"):
         config.pluginmanager.register(Outcomes(Path(directory)))
 
@@ -101,14 +100,15 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
 class Failures:
     """A plugin that names each test as soon as it fails: a run that is ended from outside shows no summary."""
 
-    def __init__(self, terminal: pytest.TerminalReporter) -> None:
-        self._terminal = terminal
+    def __init__(self, plugins: pytest.PytestPluginManager) -> None:
+        self._plugins = plugins
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
+        terminal = self._plugins.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:  # the processes of xdist have none
             last_line = report.longreprtext.strip().rpartition("\n")[2]
-            self._terminal.write_line(f"\n{report.nodeid} failed ({report.when}): {last_line}")
+            terminal.write_line(f"\n{report.nodeid} failed ({report.when}): {last_line}")
 
 
 @pytest.fixture(autouse=True)
