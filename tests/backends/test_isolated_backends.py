@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -118,10 +118,11 @@ class BrokenServer:
         raise RuntimeError("broken")
 
 
-def call_from_child(server: Any) -> Callable[..., Any]:
-    """Return a function that handles a message of a child, and returns the value of the reply or raises its error."""
+@pytest.fixture
+def call_from_child() -> Iterator[Callable[..., Any]]:
+    """A function that handles a message of a child, and returns the value of the reply or raises its error."""
     ours, theirs = (Channel(end) for end in socket.socketpair())
-    calls = ChildCalls("m_0", server, ours)
+    calls = ChildCalls("m_0", cast("Any", BrokenServer()), ours)
 
     def call(*header: Any, has_reply: bool = True) -> Any:
         calls.handle(Message(list(header), np.empty(0, np.uint8), None))
@@ -134,11 +135,14 @@ def call_from_child(server: Any) -> Callable[..., Any]:
             raise decode_error(error)
         return value
 
-    return call
+    yield call
+    calls.close()
+    ours.close()
+    theirs.close()
 
 
-def test_metrics_of_a_child_end_with_their_family() -> None:
-    call = call_from_child(BrokenServer())
+def test_metrics_of_a_child_end_with_their_family(call_from_child: Callable[..., Any]) -> None:
+    call = call_from_child
     numbers = []
     for family in ("closed", "open"):
         call("open_family", 1, family, "", "gauge")
@@ -153,7 +157,7 @@ def test_metrics_of_a_child_end_with_their_family() -> None:
         call("metric_value", 4, closed)
 
 
-def test_failure_of_the_server_is_not_one_of_user_code() -> None:
+def test_failure_of_the_server_is_not_one_of_user_code(call_from_child: Callable[..., Any]) -> None:
     with pytest.raises(InternalError, match=r"^RuntimeError: broken$") as caught:
-        call_from_child(BrokenServer())("is_model_ready", 1, "m", 1)
+        call_from_child("is_model_ready", 1, "m", 1)
     assert caught.value.model_error is None
