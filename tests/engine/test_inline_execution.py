@@ -77,6 +77,7 @@ class NotesThreads(BackendModelInstance):
         self.on_loop: list[bool] = []
         self.lost = False
         self.recovered_on_loop: bool | None = None
+        self.is_finalized = False
 
     def execute(self, execution: Any) -> None:
         self.on_loop.append(threading.current_thread() is threading.main_thread())
@@ -85,7 +86,10 @@ class NotesThreads(BackendModelInstance):
 
     def recover(self) -> bool:
         self.recovered_on_loop = threading.current_thread() is threading.main_thread()
-        return True
+        raise SystemExit("the instance is still to be finalized")
+
+    def finalize(self) -> None:
+        self.is_finalized = True
 
 
 class Driver:
@@ -178,6 +182,7 @@ def test_instance_that_is_lost_on_the_event_loop_recovers_on_its_own_thread() ->
     assert isinstance(error, InstanceLostError)
     assert backend_instance.on_loop == [False, True]
     assert backend_instance.recovered_on_loop is False
+    assert backend_instance.is_finalized
 
 
 OTHER = """

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ import psutil
 import pytest
 
 from tests.server.isolated import ISOLATED, MODEL, ask, children, parameter, shared_memory, write
+from tritonnb.backends.isolation.process import ChildProcess
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.events import InstanceStateChanged
 from tritonnb.server.model_handle import ModelHandle
@@ -81,6 +83,75 @@ def test_process_that_ends_between_executions_starts_again(server: Server) -> No
     _wait(lambda: len(states(server)) == before + 2)
     assert ask(model, x=5.0) == 5.0
     assert states(server)[-2:] == [("m_0", "LOST", "its process ended: signal SIGKILL"), ("m_0", "READY", "")]
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("os.pidfd_open", OSError(errno.EMFILE, os.strerror(errno.EMFILE))),
+        ("subprocess.Popen", OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))),
+        ("tritonnb.backends.isolation.process.threading.Thread", RuntimeError("can't start new thread")),
+        ("tritonnb.backends.isolation.instance.ChildProcess.start", InternalError("broken")),
+    ],
+)
+def test_instance_starts_again_after_a_step_of_its_start_has_failed(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str, error: Exception
+) -> None:
+    model = server["m"]
+    ask(model)
+    descriptors = psutil.Process().num_fds()
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(step, fail)
+    with pytest.raises(InternalError):
+        ask(model, "exit")
+    assert ask(model) == 0.0
+    assert f"instance 'm_0' could not be started again: {error}" in caplog.text
+    assert len(children()) == 1
+    assert psutil.Process().num_fds() == descriptors
+
+
+def test_process_that_ends_as_soon_as_its_model_is_initialised_starts_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, before = ChildProcess.start, len(states(server))
+
+    def end(child: ChildProcess, header: list[Any]) -> Any:
+        message = start(child, header)
+        if header[0] == "initialize":
+            monkeypatch.undo()
+            child.kill()
+            child._reader.join()
+        return message
+
+    monkeypatch.setattr(ChildProcess, "start", end)
+    children()[0].kill()
+    _wait(lambda: len(states(server)) == before + 4)
+    ended = ("m_0", "LOST", "its process ended: signal SIGKILL")
+    assert states(server)[before:] == [ended, ended, ("m_0", "READY", ""), ("m_0", "READY", "")]
+
+
+def test_stop_does_not_wait_for_processes_to_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "m", ISOLATED)
+    server = Server(tmp_path, port=0)
+    failed = threading.Event()
+
+    def fail(child: ChildProcess, header: list[Any]) -> None:
+        failed.set()
+        raise InternalError("broken")
+
+    monkeypatch.setattr(ChildProcess, "start", fail)
+    monkeypatch.setattr("tritonnb.backends.isolation.instance._FIRST_S", 10.0)
+    with ThreadPoolExecutor() as threads:
+        calls = [threads.submit(ask, server["m"], "exit") for _ in range(3)]
+        assert failed.wait(30)
+        begin = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begin < 5
+        assert all(isinstance(call.exception(), InternalError) for call in calls)
 
 
 def test_crashes_appear_in_card_metrics_statistics_and_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:

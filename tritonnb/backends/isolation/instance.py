@@ -14,7 +14,7 @@ from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.launch import context_command, open_command, read_limits
 from tritonnb.backends.isolation.model_calls import not_healthy
-from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError
+from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError, stops_within
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest
@@ -139,6 +139,8 @@ class IsolatedInstance(BackendModelInstance):
         with self._lock:
             self._child = child
             self._is_recovering = False
+        if child.has_ended:  # its reader may not have found it here
+            self._ended(child)
 
     def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
         """Report the end of the process between executions."""
@@ -184,10 +186,13 @@ class IsolatedInstance(BackendModelInstance):
     def recover(self) -> bool:
         """Start the process again, at once after the first crash, later with increasing delays.
 
-        Once the delay is long, batches no longer wait: they fail until the process runs again.
+        Once the delay is long, batches no longer wait: they fail until the process runs again. They also fail when the
+        server stops, which would end each process at once.
         """
+        server = self._context.server
         while self._child is None and self._backoff.delay_s <= _LONGEST_WAIT_S:
-            time.sleep(self._backoff.delay_s)
+            if stops_within(server, self._backoff.delay_s):
+                return False
             self._try_to_start()
         if self._child is None and self._backoff.is_due():
             self._try_to_start()
@@ -267,7 +272,7 @@ class IsolatedInstance(BackendModelInstance):
     def _try_to_start(self) -> None:
         try:
             self.initialize()
-        except TritonError as error:
+        except Exception as error:  # also OSError: there may be too many descriptors, processes or threads
             self._backoff.failed()
             logger.error("instance '%s' could not be started again: %s", self._spec.name, error)
         else:

@@ -23,7 +23,7 @@ from tritonnb.backends.isolation.channel import Channel, Header, Message, anonym
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_error
 from tritonnb.backends.isolation.launch import TIMEOUT
 from tritonnb.backends.isolation.model_calls import ChildCalls
-from tritonnb.core.forks import call_in_children, release_descriptors
+from tritonnb.core.forks import call_in_children, fork_safe, release_descriptors
 
 _PROGRAM = Path(__file__).parent / "child" / "start.py"
 _CHUNK = 1 << 16
@@ -39,8 +39,9 @@ _CURRENT_FRAME = re.compile(
 
 #: The processes that create a backend or an instance now.
 _starting: set[ChildProcess] = set()
-#: The servers that are stopping.
+#: The servers that are stopping; the condition wakes instances that wait before they start a process again.
 _stopping: weakref.WeakSet[ServerCalls] = weakref.WeakSet()
+_stops = fork_safe(threading.Condition())
 
 
 class ProcessEndedError(Exception):
@@ -94,22 +95,26 @@ class ChildProcess:
                 start_new_session=True,
                 cwd=directory if os.path.isdir(directory) else None,
             )
+            ours.callback(self._end, 0.0)
+            self.pid = self._process.pid
+            self._work, self._calls = Channel(work[0]), Channel(calls[0])
+            # Readable when the process has ended; some systems have no such descriptor.
+            self._exit = [os.pidfd_open(self.pid)] if hasattr(os, "pidfd_open") else []
+            for descriptor in self._exit:
+                ours.callback(os.close, descriptor)
+            self._report = report
+            self._open = [keep_alive, report, *self._exit]
+            self._closing = threading.Lock()
+            self._outputs = {"stdout": stdout[0], "stderr": stderr[0]}
+            self._poller = _poller_of(self._work.fileno(), *self._exit)
+            self.ended: Callable[[], None] | None = None
+            self.has_ended = False
+            self._server = server
+            self.model_calls = ChildCalls(name, server, self._calls)
+            ours.callback(self.model_calls.close)
+            self._reader = threading.Thread(target=self._read, name=f"tritonnb calls of {name}", daemon=True)
+            self._reader.start()  # the last step that can fail: there may be too many threads
             ours.pop_all()
-        self.pid = self._process.pid
-        self._work, self._calls = Channel(work[0]), Channel(calls[0])
-        # Readable when the process has ended; some systems have no such descriptor.
-        self._exit = [os.pidfd_open(self.pid)] if hasattr(os, "pidfd_open") else []
-        self._report = report
-        self._open = [keep_alive, report, *self._exit]
-        self._closing = threading.Lock()
-        self._outputs = {"stdout": stdout[0], "stderr": stderr[0]}
-        self._poller = _poller_of(self._work.fileno(), *self._exit)
-        self.ended: Callable[[], None] | None = None
-        self.has_ended = False
-        self.model_calls = ChildCalls(name, server, self._calls)
-        self._server = server
-        self._reader = threading.Thread(target=self._read, name=f"tritonnb calls of {name}", daemon=True)
-        self._reader.start()
         call_in_children(self._forked)
 
     def start(self, header: Header) -> Message:
@@ -272,10 +277,18 @@ def end_starting(server: ServerCalls) -> None:
 
     Called on any thread; even processes that start later are ended.
     """
-    _stopping.add(server)
+    with _stops:
+        _stopping.add(server)
+        _stops.notify_all()
     for child in list(_starting):
         if child.is_of(server):
             child.kill()
+
+
+def stops_within(server: ServerCalls | None, seconds: float) -> bool:
+    """Wait, but not longer than until a server is stopping; return whether it is."""
+    with _stops:
+        return _stops.wait_for(lambda: server in _stopping, seconds)
 
 
 def _poller_of(*descriptors: int) -> select.poll:

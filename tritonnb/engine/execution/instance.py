@@ -298,7 +298,11 @@ class Instance:
             return InternalError(text)
 
     def _recover(self) -> None:
-        is_running = self.backend_instance.recover()
+        try:
+            is_running = self.backend_instance.recover()
+        except BaseException:  # the thread has to go on: batches wait for it
+            logger.exception("recovering instance '%s' failed", self.spec.name)
+            is_running = False
         self._call_on_loop(self._driver.instance_recovered, self, is_running)
 
     def _lost(self, error: InstanceLostError) -> None:
