@@ -16,6 +16,9 @@ from tornado.iostream import StreamClosedError
 
 from tests.endpoints.openai.conftest import CHAT, MODEL, body_of, post, steps_until_idle
 from tests.lazy_import import LazyModule
+from tritonnb.core.events import RequestRefused
+from tritonnb.endpoints import long_work
+from tritonnb.endpoints.http.json_arrays import MOST_VALUES
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.fields import ROUTES
 from tritonnb.endpoints.openai.handlers import CompletionsHandler
@@ -314,6 +317,30 @@ def test_error_has_openais_format_and_status(
     assert (code, error["param"], error["type"]) == (status, param, "invalid_request_error")
     assert words in error["message"]
     assert set(error) == {"message", "type", "param", "code"}
+
+
+LONG_TEXT = "x" * (3 * long_work.LONG)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", json.dumps({**COMPLETION, "colour": 1})),
+        ("completions", json.dumps({**COMPLETION, "colour": LONG_TEXT})),
+        ("completions", json.dumps({"prompt": LONG_TEXT, "colour": 1, "suffix": LONG_TEXT, "model": MODEL})),
+        ("completions", json.dumps({**COMPLETION, "prompt": ["a"] * (MOST_VALUES + 1)})),
+        ("completions", json.dumps({**COMPLETION, "prompt": LONG_TEXT})[:-2]),
+        ("completions", f'{{"metadata":{{"model":"nothing"}},"model" : "{MODEL}","prompt":"\\ud800"}}'),
+        ("chat/completions", json.dumps({**CHATTED, "messages": [{"role": "me", "content": LONG_TEXT}]})),
+        ("embeddings", json.dumps({"model": MODEL, "input": LONG_TEXT})),
+    ],
+)
+def test_refusal_is_an_event_of_the_named_model(server: Server, path: str, body: str) -> None:
+    with server.record() as recording:
+        status, answer = post(f"{server.url}/v1/{path}", body.encode())
+    assert status == 400
+    refusals = [event for event in recording.events if isinstance(event, RequestRefused)]
+    assert [(event.model, event.message) for event in refusals] == [(MODEL, json.loads(answer)["error"]["message"])]
 
 
 # --- other clients ---------------------------------------------------------------------------------------

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hmac
 import itertools
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -50,6 +50,9 @@ from tritonnb.engine.submission import Submission
 from tritonnb.model_config.chat_template import ChatTemplate
 
 T = TypeVar("T")
+#: The field of a request that names its model, in at most so many bytes.
+_MODEL_NAME = re.compile(rb'"model"\s*:\s*"([^"\\]+)"')
+_LONGEST_NAME = 1 << 10
 _EVENTS = "text/event-stream; charset=utf-8"
 #: The end of a path that has a route under ``/v1``.
 _KNOWN_END = re.compile(f"/({PARAMETERS['without_v1']})/?$")
@@ -208,29 +211,41 @@ class ModelHandler(OpenAiHandler):
 class _Inference(OpenAiHandler):
     """The base class of handlers that run a model: an invalid request is an event of the model that it names."""
 
+    _named: ServedModel | None = None
+
     def write_error(self, status_code: int, **details: Any) -> None:
         """Respond with the exception that was raised (Tornado's interface)."""
         error = details.get("exc_info", (None, None, None))[1]
         # The model itself reports requests that were submitted.
-        if self._pending is None and isinstance(error, OpenAiError) and error.status == HTTPStatus.BAD_REQUEST:
-            served = self._named_model()
-            if served is not None:
-                Submission(lambda response: None).refuse(InvalidArgumentError(error.message), served)
+        is_new = self._pending is None and self._named is not None
+        if is_new and isinstance(error, OpenAiError) and error.status == HTTPStatus.BAD_REQUEST:
+            Submission(lambda response: None).refuse(InvalidArgumentError(error.message), self._named)
         super().write_error(status_code, **details)
 
-    async def _read(self, read: Callable[[], T]) -> T:
-        return (await self.outcome(len(self.request.body), read))()
+    def served(self, name: str) -> ServedModel:
+        """Return the newest version of a model, and remember it for the report of a refusal."""
+        self._named = super().served(name)
+        return self._named
 
-    def _named_model(self) -> ServedModel | None:
-        """Return the model that the body names, if the body can be read that far, and quickly."""
-        if len(self.request.body) > LONG:
-            return None
+    async def _read(self, read: Callable[[], T]) -> T:
+        """Read the body; if it is refused, remember the model that it names."""
+        size = len(self.request.body)
         try:
-            # Not with the strict reader: this is only a guess for a statistic, about a body that may be wrong in any
-            # way.
-            return self.engine.model(json.loads(self.request.body)["model"])
-        except (ValueError, RecursionError, TypeError, KeyError, TritonError):
-            return None
+            return (await self.outcome(size, read))()
+        except OpenAiError:
+            ready = {model.name: self.engine.model(model.name) for model in self.engine.models()}
+            find = functools.partial(_first_name, self.request.body, ready)
+            self._named = ready.get((await self.outcome(size, find))())
+            raise
+
+
+def _first_name(body: bytes, names: Container[str]) -> str:
+    """Return the first of some names of models that a body has; a guess, since the body may be wrong in any way."""
+    for start in range(0, len(body), LONG):  # in parts, since each call holds Python's lock
+        for found in _MODEL_NAME.finditer(body, start, start + LONG + _LONGEST_NAME):
+            if (name := found[1].decode(errors="replace")) in names:
+                return name
+    return ""
 
 
 class _Generation(_Inference):
