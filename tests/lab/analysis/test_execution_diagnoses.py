@@ -31,7 +31,7 @@ class Machine(VaryingService):
     def draws(self, seed: int) -> Draw:
         count = 0
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
             nonlocal count
             count += 1
             return 8 * MS * self._factor(busy, idle_ns, count)

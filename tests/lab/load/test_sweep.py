@@ -25,6 +25,7 @@ from tritonnb.lab.load import trial
 from tritonnb.lab.load.running_sweep import Configs, Grid, Sweep, SweepPlan
 from tritonnb.lab.load.trial import SimulatedTrials, Trial, virtual_arrivals
 from tritonnb.lab.load.workload import WorkloadOptions, workload
+from tritonnb.lab.simulation.run import capacity as full_rate
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.read import read_config
 from tritonnb.recording.arrivals import Arrival
@@ -118,7 +119,8 @@ def test_capacity_is_what_instances_execute_under_overload(
 ) -> None:
     config = read_config(f"max_batch_size: 8 {batcher} instance_group {{ count: {count} }}")
     sent = requests if len(requests) > 1 else requests * requests_of_run(config, requests[0].rows, 30, (500, 40_000))
-    kept = tnb.simulate(config, overload(config, sent, tnb.fixed(10)), tnb.fixed(10), keep="latencies")
+    most = full_rate(config, tnb.fixed(10), sent[0].rows) / sent[0].rows
+    kept = tnb.simulate(config, overload(sent, most), tnb.fixed(10), keep="latencies")
     assert executed_rate(kept, sent) == pytest.approx(capacity, rel=0.02)
 
 

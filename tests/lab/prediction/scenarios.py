@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ class StallingMachine(VaryingService):
         rng, stalling = random.Random(f"{self.seed} {seed}"), random.Random(f"{self.seed} {seed} stalls")
         next_ns, end_ns = self._next(stalling, 0)
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
             nonlocal next_ns, end_ns
             stalled_ns = 0.0
             while next_ns <= now_ns:
@@ -59,6 +60,26 @@ class StallingMachine(VaryingService):
             return math.inf, math.inf
         begin_ns = after_ns + rng.expovariate(self.stalls_per_s) * 1e9
         return begin_ns, begin_ns + rng.uniform(0.5, 1.5) * self.stall_ms * NS
+
+
+class Uneven(VaryingService):
+    """Instances of different speed, of which several at a time slow each other down."""
+
+    def __init__(self, machine: StallingMachine, speeds: Sequence[float], slow_down: float = 0.0) -> None:
+        self.function = machine.function
+        self.machine = machine
+        self.speeds = speeds
+        self.slow_down = slow_down
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of one run."""
+        time_ns = self.machine.draws(seed)
+
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
+            factor = self.speeds[instance] * (1 + self.slow_down * (busy - 1))
+            return time_ns(rows, now_ns, busy, idle_ns, server_idle_ns, instance) * factor
+
+        return draw
 
 
 def random_service(rng: random.Random) -> Service:

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tritonnb.lab.analysis.interference import Company, Interference, companies
+from tritonnb.lab.load.trial import SimulatedTrials
 from tritonnb.lab.prediction.prediction import FIGURES
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.simulation.calls import calling
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
+from tritonnb.model_config.read import read_config
+from tritonnb.recording.arrivals import Arrival
 from tritonnb.server.server import Server
 
 CHAIN = """platform: "ensemble" max_batch_size: 4
@@ -97,6 +100,37 @@ def test_recording_without_an_edit_is_predicted(twin: Twin) -> None:
     assert prediction.latency_p50_ms.value == pytest.approx(np.quantile(latencies_ms, 0.5), rel=0.02)
     assert len(twin.validation) == 8
     assert "parts, each predicted from the others" in repr(twin)
+
+
+@pytest.mark.parametrize(
+    ("models", "times", "rows", "per_s"),
+    [
+        (MODELS, TIMES, 1, 250),  # "pre" executes one request in 4 ms
+        (MODELS, TIMES, 3, 1000 / 11),  # two requests of three rows do not share a batch of "net"
+        (MODELS | {"pre": "max_batch_size: 4 instance_group { count: 3 }"}, TIMES, 1, 4000 / 11),
+        (
+            {"caller": "instance_group { count: 2 }", "net": "instance_group { count: 1 }"},
+            {"caller": calling(["net", "net"], before_ms=1, between_ms=2), "net": tnb.fixed(10)},
+            *(1, 50),
+        ),
+        (  # the only instance waits
+            {"caller": "instance_group { count: 1 }", "net": "instance_group { count: 4 }"},
+            {"caller": calling(["net", "net"], before_ms=1, between_ms=4), "net": tnb.fixed(10)},
+            *(1, 40),
+        ),
+    ],
+)
+def test_capacity_of_a_pipeline_is_what_it_completes_under_overload(
+    models: dict[str, str], times: dict[str, Service], rows: int, per_s: float
+) -> None:
+    rec = tnb.simulate(models, tnb.poisson(0.5 * per_s, 80 / per_s, seed=1, rows=rows), times)
+    assert rec.twin().models.capacity() == pytest.approx(per_s, rel=0.05)
+    if "chain" in models:
+        configs = {name: read_config(models[name]) for name in ("pre", "net", "chain")}
+        for name, config in configs.items():
+            config.name = name
+        found = SimulatedTrials(None, 0, times).capacity(configs, [Arrival(0, rows)] * 1000)
+        assert found == pytest.approx(per_s, rel=0.02)
 
 
 class Beside(VaryingService):

@@ -10,11 +10,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tests.lab.prediction.scenarios import StallingMachine, Uneven
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.typical_times import TypicalTimes
@@ -58,7 +60,7 @@ class Machine(VaryingService):
     def draws(self, seed: int) -> Draw:
         waiting = list(self.stalls_ms)
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
             time_ns = self.function(rows) * (1 + self.slow_down * (busy - 1))
             if self.slow_phases and now_ns % (500 * MS) < 80 * MS:
                 time_ns *= 2.5
@@ -332,6 +334,23 @@ def test_slow_instance_is_neither_a_stall_nor_a_slow_down(ratio: float, number: 
     named = (replace(one, instance=rng.choice(("fast", one.instance))) for one in executions)
     unnamed = LearnedTimes((*named, execution(400, "slow", stall=4)), knows_instances=False)
     assert {one.batch for one, _ in unnamed.outliers} <= {400}
+
+
+@pytest.mark.parametrize("speeds", [(1, 2), (3, 1), (1, 1, 4)])
+def test_instances_of_different_speed_are_simulated_with_their_speeds(speeds: tuple[float, ...]) -> None:
+    """At a low rate the first instance runs most batches: what all take on average is not what they take when busy."""
+    groups = " ".join(f'instance_group {{ name: "{name}" kind: KIND_CPU }}' for name in "zxy"[: len(speeds)])
+    config = f'name: "m" max_batch_size: 4 dynamic_batching {{ }} {groups}'
+    machine = Uneven(StallingMachine(tnb.linear(per_row_ms=1, base_ms=5), 0.05, 0, 0, 1), speeds)
+    twin = tnb.simulate(config, tnb.poisson(150, 8, seed=1), machine).twin()
+    assert twin.models.capacity() == pytest.approx(sum(4000 / 9 / speed for speed in speeds), rel=0.1)
+    arrivals = tnb.poisson(250, 8, seed=2)
+    truth = tnb.simulate(config, arrivals, machine, keep="summary")
+    p50_ms = (
+        statistics.median(np.median(twin.models.simulated(arrivals, n).requests.latency_ns) for n in range(3)) / 1e6
+    )
+    assert p50_ms == pytest.approx(truth["latency_p50_ms"], rel=0.15)
+    assert "instances have different speeds: an execution of " in repr(twin)
 
 
 def test_interrupted_prediction_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,8 +128,8 @@ class Company:
     def reporting(self, draw: Draw) -> Draw:
         """Return the times of a model that the other models of the run then take into account."""
 
-        def reported(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
-            time_ns = draw(rows, now_ns, busy, idle_ns, server_idle_ns)
+        def reported(rows: int, now_ns: int, *rest: int) -> float:
+            time_ns = draw(rows, now_ns, *rest)
             heappush(self._own, now_ns + round(time_ns))
             return time_ns
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise, zip_longest
 from operator import attrgetter
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.lab.analysis.interference import Company, Interference, companies, interference_in, slow_down_of
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of
 from tritonnb.lab.analysis.typical_times import STALL_FACTOR, TypicalTimes
+from tritonnb.lab.simulation.run import instance_names
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
 from tritonnb.recording.batches import Outlier
 from tritonnb.recording.recording import Recording
@@ -66,12 +68,16 @@ class LearnedTimes(VaryingService):
         Whether the times are those of the only instance of a server.
     knows_instances : bool
         Whether it is known which instance ran each execution.
+    names : tuple of str
+        The instances, in the order of the configuration: a simulation has their speeds. Without names it has equal
+        instances, with the times of all.
     """
 
     executions: tuple[RecordedExecution, ...]
     replicas: int = 1
     are_of_single: bool = False
     knows_instances: bool = True
+    names: tuple[str, ...] = ()
 
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with a number of instances.
@@ -226,6 +232,18 @@ class LearnedTimes(VaryingService):
         speed = self._fit[2].get(one.instance, 1.0) if self.knows_instances else self._slow_factor
         return self._typical_ns_of(one) * speed
 
+    def _simulated_speed_of(self, one: RecordedExecution) -> float:
+        """Return the speed of an execution that a simulation takes from its instance, not from the variation."""
+        return self._fit[2].get(one.instance, 1.0) if self.names else 1.0
+
+    @cached_property
+    def speeds(self) -> tuple[float, ...]:
+        """How long executions of each instance take, relative to all, by its number; further instances repeat them."""
+        by_name = defaultdict(list)
+        for instance, speed in self._fit[2].items():
+            by_name[instance.rpartition(": ")[2]].append(speed)  # of all replicas
+        return tuple([statistics.geometric_mean(by_name.get(name, [1.0])) for name in self.names]) or (1.0,)
+
     @cached_property
     def _slow_factor(self) -> float:
         """How many times as long as typical executions take on a slow instance: a tenth of all, unlike stalls."""
@@ -276,8 +294,9 @@ class LearnedTimes(VaryingService):
         if len(speeds) < 2 or speeds[-1][1] <= _NOTABLE_SPEED_RATIO * speeds[0][1]:
             return ""
         (fastest, least), (slowest, most) = speeds[0], speeds[-1]
+        simulated = "" if self.names else ", but are simulated as equal"
         return (
-            f"instances have different speeds, but are simulated as equal: an execution of {slowest} takes "
+            f"instances have different speeds{simulated}: an execution of {slowest} takes "
             f"{most / least:.2f} times as long as one of {fastest}"
         )
 
@@ -355,12 +374,16 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
-        """The begins of the regular executions, and their factors without the cost of the idle time."""
+        """The begins of the regular executions, and their factors without their instance's speed and idle time."""
         begins, factors = [], []
         for one, factor in self._regular:
             expected_ns = max(1.0, self._typical_ns_of(one))
             begins.append(one.begin_ns)
-            factors.append(factor / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns))
+            factors.append(
+                factor
+                / self._simulated_speed_of(one)
+                / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns)
+            )
         return begins, factors
 
     @cached_property
@@ -410,7 +433,11 @@ class LearnedTimes(VaryingService):
         company : Company or None
             The models that are executed in the same run; None without others.
         """
-        recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
+        # Which of several idle instances executes a batch depends on the server.
+        recorded = {
+            (one.begin_ns, one.rows, one.busy): one.time_ns / self._simulated_speed_of(one) for one in self.executions
+        }
+        speeds = self.speeds
         rng, (begins, factors) = random.Random(seed), self.factors
         count = min(_NEIGHBOURS, len(factors))
         last = len(factors) - count
@@ -423,9 +450,11 @@ class LearnedTimes(VaryingService):
         proven = [_stall(*pair) for pair in self.outliers if self.function.is_supported(pair[0].rows)]
         other = self.drawn(around, proven, company)
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
-            time_ns = other(rows, now_ns, busy, idle_ns, server_idle_ns)  # a stall that was recorded here is over then
-            return recorded.get((now_ns, rows, busy), time_ns)
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
+            # A stall that was recorded here is over then.
+            time_ns = other(rows, now_ns, busy, idle_ns, server_idle_ns, instance)
+            known_ns = recorded.get((now_ns, rows, busy))
+            return time_ns if known_ns is None else round(known_ns * speeds[instance % len(speeds)])
 
         return draw
 
@@ -446,7 +475,9 @@ class LearnedTimes(VaryingService):
         typical = self.function
         of_size: dict[int, float] = {}
 
-        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int) -> float:
+        speeds = self.speeds
+
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
             stalled_ns = 0
             while waiting and waiting[0][0] <= now_ns:
                 begin_ns, excess_ns = waiting.popleft()
@@ -454,7 +485,7 @@ class LearnedTimes(VaryingService):
                     stalled_ns = max(stalled_ns, excess_ns)
             if luck and rows not in of_size:
                 of_size[rows] = math.exp(luck * typical.deviation(rows))
-            typical_ns = self.expected_ns(rows, busy) * of_size.get(rows, 1.0)
+            typical_ns = self.expected_ns(rows, busy) * of_size.get(rows, 1.0) * speeds[instance % len(speeds)]
             if company is not None:
                 typical_ns *= company.slow_down(now_ns)
             return round((typical_ns + self.idle_cost_ns(idle_ns, server_idle_ns)) * factor_at(now_ns)) + stalled_ns
@@ -562,8 +593,16 @@ def service(rec: Recording) -> LearnedTimes:
     """
     if not rec.batch_sizes():
         raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
+    executions = tuple(executions_of(rec))
+    return LearnedTimes(executions, max(1, len(rec.replicas)), **names_in(rec, rec.batches[0].model, executions))
+
+
+def names_in(rec: Recording, model: str, executions: Sequence[RecordedExecution]) -> dict[str, Any]:
+    """Return what is known of the instances of a model, as arguments of `LearnedTimes`."""
     knows_instances = rec.source is None or rec.source.names_instances
-    return LearnedTimes(tuple(executions_of(rec)), max(1, len(rec.replicas)), knows_instances=knows_instances)
+    names = tuple(instance_names(rec.configs[model])) if knows_instances and model in rec.configs else ()
+    recorded = {one.instance.rpartition(": ")[2] for one in executions}
+    return {"knows_instances": knows_instances, "names": names if recorded <= {*names} else ()}
 
 
 def outliers(rec: Recording) -> list[Outlier]:

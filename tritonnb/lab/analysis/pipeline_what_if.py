@@ -11,7 +11,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.learned_calls import learned_calls
-from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied
+from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied, names_in
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_executions import executions_of, with_company
 from tritonnb.lab.analysis.reproduction import is_near
@@ -141,9 +141,9 @@ def recorded_times(rec: Recording, names: Sequence[str], begin_ns: int) -> dict[
         alone = rec.for_model(name)
         later_ns = alone.first_arrival_ns - begin_ns
         executions[name] = [replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)]
-    replicas, knows_instances = max(1, len(rec.replicas)), rec.source is None or rec.source.names_instances
+    replicas = max(1, len(rec.replicas))
     return {
-        name: LearnedTimes(known, replicas, knows_instances=knows_instances)
+        name: LearnedTimes(known, replicas, **names_in(rec, name, known))
         for name, known in with_company(executions).items()
     }
 

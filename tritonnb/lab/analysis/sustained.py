@@ -17,8 +17,7 @@ import numpy as np
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.latencies import SimulatedLatencies
-from tritonnb.lab.simulation.run import capacity, instance_count
-from tritonnb.lab.simulation.service import Service
+from tritonnb.lab.simulation.run import instance_count
 from tritonnb.recording.arrivals import Arrival
 
 #: The largest share of the capacity of the instances that is recommended: the times of another day differ.
@@ -58,27 +57,28 @@ def requests_of_run(config: pb.ModelConfig, rows: float, executions: int, limits
     return min(most, max(least, wanted))
 
 
-def overload(config: pb.ModelConfig, requests: Sequence[Arrival], service: Service) -> list[Arrival]:
-    """Return requests that arrive twice as fast as the most efficient batches allow.
+def overload(requests: Sequence[Arrival], most: float) -> list[Arrival]:
+    """Return requests that arrive twice as fast as they can be executed.
 
     Parameters
     ----------
-    config : ModelConfig
     requests : sequence of Arrival
         Their times do not matter.
-    service : Service
+    most : float
+        Requests per second that are executed in the most efficient batches.
     """
-    rows = _mean_rows(requests)
-    spacing_us = 1e6 * rows / capacity(config, service, round(rows)) / _OVERLOAD
-    return [request.at(number * spacing_us) for number, request in enumerate(requests)]
+    return [request.at(number * 1e6 / most / _OVERLOAD) for number, request in enumerate(requests)]
 
 
 def executed_rate(kept: SimulatedLatencies, requests: Sequence[Arrival]) -> float:
     """Return how many of such requests were executed per second: under an `overload`, the capacity for them.
 
+    Of a pipeline, they are the requests of clients, and the step with the least capacity determines the result.
+
     Parameters
     ----------
     kept : SimulatedLatencies
+        Of the model that clients call.
     requests : sequence of Arrival
         Those that arrived; a generation of several steps may have been executed in part.
 
@@ -89,17 +89,23 @@ def executed_rate(kept: SimulatedLatencies, requests: Sequence[Arrival]) -> floa
     >>> from tritonnb.lab.simulation.service import fixed
     >>> from tritonnb.lab.simulation.simulate import simulate
     >>> config = pb.ModelConfig(max_batch_size=8, dynamic_batching={})
-    >>> arrivals = overload(config, [Arrival(0, rows=3)] * 200, fixed(10))
+    >>> arrivals = overload([Arrival(0, rows=3)] * 200, most=800 / 3)
     >>> executed_rate(simulate(config, arrivals, fixed(10), keep="latencies"), arrivals)
     200.0
     """
     ends_ns = kept.end_ns[kept.batch]
     first_ns, last_ns = np.quantile(ends_ns, _COUNTED, method="lower")
     rows = kept.rows[(ends_ns > first_ns) & (ends_ns <= last_ns)].sum()
-    return float(rows / max(1, last_ns - first_ns) * 1e9 / _mean_rows(requests))
+    return float(rows / max(1, last_ns - first_ns) * 1e9 / mean_rows(requests))
 
 
-def _mean_rows(requests: Sequence[Arrival]) -> float:
+def mean_rows(requests: Sequence[Arrival]) -> float:
+    """Return the rows of a request on average, in all its steps.
+
+    Parameters
+    ----------
+    requests : sequence of Arrival
+    """
     return fmean(request.rows * request.steps for request in requests)
 
 

@@ -28,6 +28,7 @@ from tritonnb.lab.analysis.sustained import (
     SETTLED,
     certain_runs,
     executed_rate,
+    mean_rows,
     overload,
     requests_of_run,
 )
@@ -226,18 +227,20 @@ class SimulatedTrials:
         record = partial(_simulated, configs, workload, self.services, seed)
         return Trial(edits, configs, rate, latencies_ms, kept.refused, meets, mean, is_extrapolated, record=record)
 
-    def _most(self, configs: Mapping[str, pb.ModelConfig], requests: Sequence[Arrival]) -> float:
-        """Return the largest number of requests per second that the model with the least capacity can execute."""
-        if len(configs) == 1:
-            [(name, config)] = configs.items()
-            return _capacity(config, requests, self.services[name], self.seed)
-        rows = requests[0].rows
+    def capacity(self, configs: Mapping[str, pb.ModelConfig], requests: Sequence[Arrival]) -> float:
+        """Return how many of such requests are executed per second at most, by the model with the least capacity."""
+        rows = round(mean_rows(requests))
         uses = Counter({list(configs)[-1]: 1})
         for name in reversed(list(configs)):
             for step in configs[name].ensemble_scheduling.step:
                 uses[step.model_name] += uses[name]
         executed = executed_models(configs)
-        return min(capacity(executed[name], self.services[name], rows) / rows / uses[name] for name in executed)
+        most = min(capacity(executed[name], self.services[name], rows) / rows / uses[name] for name in executed)
+        sent = overload(requests, most)
+        columns: dict[str, Columns] = {}
+        target = list(configs)[-1]
+        run_models(configs, {target: sent}, self.services, self.seed, columns=columns)
+        return executed_rate(latencies_from_columns(columns[target]), sent)
 
     def find_highest_rate(
         self,
@@ -268,7 +271,7 @@ class SimulatedTrials:
             max(requests_of_run(config, some.rows, full, _REQUESTS) for config in executed_models(configs).values())
             for full in (SEARCHED, CONFIRMED)
         )
-        most = min(max_rate, self._most(configs, arrivals_at(1.0, self.seed, searched)))
+        most = min(max_rate, self.capacity(configs, arrivals_at(1.0, self.seed, searched)))
 
         def runs(share: float, samples: int, requests: int) -> Iterator[Trial]:
             for number in range(samples):
@@ -311,12 +314,6 @@ class SimulatedTrials:
                     return found
             best *= 1 - _LOWERED
         return at(lowest, list(runs(lowest, 1, searched)), meets=False)
-
-
-def _capacity(config: pb.ModelConfig, requests: Sequence[Arrival], service: Service, seed: int) -> float:
-    """Return how many of such requests are executed per second at most."""
-    sent = overload(config, requests, service)
-    return executed_rate(simulate(config, sent, service, seed=seed, keep="latencies"), sent)
 
 
 def _simulated(
@@ -444,6 +441,7 @@ def simulate_load_curve(
         raise InvalidArgumentError(
             f"model '{config.name}': a load curve expected a stateless model, got one with sequence_batching"
         )
-    most = _capacity(config, [Arrival(0, rows)] * requests, service, seed)
+    trials = SimulatedTrials(None, seed, {config.name: service})
+    most = trials.capacity({config.name: config}, [Arrival(0, rows)] * requests)
     rates = [share * most for share in _CURVE_SHARES]
     return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]

@@ -98,7 +98,7 @@ class Plan:
     constrained_after_loss : dict of str to Range
         The quantities of the constraint then, in ms.
     capacity_share : float
-        The share (0 to 1) of the capacity, with full batches, that the rate uses with all replicas.
+        The share (0 to 1) of the capacity that the rate uses with all replicas: of what is executed under overload.
     interrupted : bool
         Whether the search was interrupted: another configuration may be cheaper.
 

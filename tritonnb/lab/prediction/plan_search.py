@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from statistics import fmean
 from typing import Any
 
 from tritonnb.core.arguments import require_positive
@@ -20,7 +19,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.learned_times import PIECES
-from tritonnb.lab.analysis.sustained import CERTAIN, MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs
+from tritonnb.lab.analysis.sustained import CERTAIN, MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs, mean_rows
 from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.plan import Option, Plan, cost_of
 from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, simulated_figures
@@ -177,6 +176,10 @@ def _is_sensible(config: pb.ModelConfig, edits: Mapping[str, Any]) -> bool:
     return not preferred or (has_delay and max(preferred) < edits.get("max_batch_size", config.max_batch_size))
 
 
+def _key_of(models: TimedModels) -> bytes:
+    return b"".join(config.SerializeToString(deterministic=True) for config in models.configs.values())
+
+
 class _Search:
     """A search that simulates candidates with the arrivals and execution times of a twin."""
 
@@ -190,13 +193,14 @@ class _Search:
         self._spare = spare
         self._seed = seed
         self._arrivals = twin.arrivals()
-        self._rows = fmean(arrival.rows * arrival.steps for arrival in self._arrivals)
+        self._rows = mean_rows(self._arrivals)
         self._tried: dict[bytes, dict[int, Figures]] = {}  # by configuration and replicas
+        self._capacities: dict[bytes, float] = {}  # by configuration
 
     def plan(self, candidates: Sequence[EditsByModel]) -> Plan:
         """Return the plan with the cheapest candidate."""
         configs = [(edits, self._twin.models.edited(edits, "plan")) for edits in candidates]
-        configs.sort(key=lambda entry: (math.ceil(self._least(entry[1])), entry[1].instances))
+        configs.sort(key=lambda entry: (math.ceil(self._fewest(entry[1])), entry[1].instances))
         options: list[Option] = []
         remaining = configs
         interrupted = False
@@ -298,14 +302,22 @@ class _Search:
                 return []
         return runs
 
+    def _fewest(self, models: TimedModels) -> float:
+        """Return the replicas that full batches need at most of the capacity: no plan has fewer."""
+        return self._rate / models.most_executed(self._rows) / MOST_OF_CAPACITY
+
     def _least(self, models: TimedModels) -> float:
         """Return the number of replicas that have the rate as capacity."""
-        return self._rate / models.capacity(self._rows)
+        key = _key_of(models)
+        if key not in self._capacities:
+            self._capacities[key] = models.capacity(self._seed)
+        return self._rate / self._capacities[key]
 
     def _cost(self, edits: EditsByModel, models: TimedModels, most: float) -> tuple[float, ...] | None:
         """Return the cost of the replicas that suffice, which begins with their number; None above ``most``."""
-        key = b"".join(config.SerializeToString(deterministic=True) for config in models.configs.values())
-        tried = self._tried.setdefault(key, {})
+        if self._fewest(models) > most:
+            return None
+        tried = self._tried.setdefault(_key_of(models), {})
 
         def suffice(replicas: int) -> bool:
             if replicas not in tried:
@@ -350,7 +362,7 @@ class _Search:
 
     def _highest_rate(self, models: TimedModels, replicas: int) -> tuple[float, str]:
         """Return the highest rate that satisfies the constraint, and its limit."""
-        low, high = self._rate, MOST_OF_CAPACITY * replicas * models.capacity(self._rows)
+        low, high = self._rate, MOST_OF_CAPACITY * replicas * self._rate / self._least(models)
         broken = self._simulated(models, replicas, 0, _CONFIRMED, high)
         if self._holds(broken):
             low = high

@@ -16,6 +16,8 @@ from tritonnb.lab.simulation.service import Draw, VaryingService
 
 #: The largest number of pieces of a run. The pieces of a run that is much longer than its recording repeat it.
 _MOST_PIECES = 1000
+#: How often the stalls of a run are repeated, since executions may go on after the last arrival.
+_REPEATED = 4
 #: A piece of the recording at a rate that differs by this factor from the run's rate is drawn half as often.
 _ALIKE = 1.5
 
@@ -34,6 +36,8 @@ class Resampled(VaryingService):
     machines : int
     company : Company or None
         The other models in the run.
+    typical : bool
+        Whether what differs from run to run is typical: the speed of the machine, and the times of rare sizes.
     """
 
     times: LearnedTimes
@@ -42,6 +46,7 @@ class Resampled(VaryingService):
     rows: int
     machines: int = 1
     company: Company | None = None
+    typical: bool = False
 
     @property
     def function(self) -> TypicalTimes:  # type: ignore[override]
@@ -56,7 +61,8 @@ class Resampled(VaryingService):
         rng, times = random.Random(f"{self.seed} {self.seed}"), self.times
         begins, factors = times.factors
         last = len(factors) - 1
-        scale = math.exp(rng.gauss(0.0, times.speed_variation))
+        differing = 0.0 if self.typical else 1.0
+        scale = math.exp(differing * rng.gauss(0.0, times.speed_variation))
         machines = [self._pieces(rng, self._likeness) for _ in range(self.machines)]
         # Stalls have causes outside of the server: they are as frequent at any rate.
         stalls = [stall for _ in machines for stall in self._stalls(self._pieces(rng))]
@@ -67,7 +73,7 @@ class Resampled(VaryingService):
             recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
             return scale * factors[min(bisect_left(begins, recorded_ns), last)]
 
-        draw = times.drawn(factor_at, sorted(stalls), self.company, luck=rng.gauss(0.0, 1.0))
+        draw = times.drawn(factor_at, sorted(stalls), self.company, luck=differing * rng.gauss(0.0, 1.0))
         return draw if self.company is None else self.company.reporting(draw)
 
     @cached_property
@@ -99,7 +105,8 @@ class Resampled(VaryingService):
 
     def _stalls(self, pieces: Sequence[int]) -> Iterator[Stall]:
         """Yield the stalls of a run that consists of these pieces."""
-        for number, piece_ns in enumerate(pieces):
+        # Under an overload, executions go on long after the last arrival, and so do stalls.
+        for number, piece_ns in enumerate([*pieces] * _REPEATED):
             for begin_ns, excess_ns in self.times.stalls:
                 for offset_ns in range((begin_ns - piece_ns) % self._recorded_ns, self._length_ns, self._recorded_ns):
                     yield number * self._length_ns + offset_ns, excess_ns

@@ -15,6 +15,7 @@ from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun, edited_configs
 from tritonnb.lab.analysis.rerun import config_of
 from tritonnb.lab.analysis.summary import columns_of
+from tritonnb.lab.analysis.sustained import SEARCHED, executed_rate, mean_rows, overload
 from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
 from tritonnb.lab.prediction.resampled_times import Resampled
 from tritonnb.lab.simulation.engine import Columns
@@ -25,6 +26,8 @@ from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.pipelines import PipelineRequest
 from tritonnb.recording.recording import Recording
 
+#: The fewest and the most requests of an overload.
+_OVERLOADING = (1000, 40_000)
 #: The fields of a configuration, by the name of the model.
 EditsByModel = Mapping[str, Mapping[str, Any]]
 
@@ -201,20 +204,38 @@ class TimedModels:
             return sum(rows for (_, rows), _ in self.calls[name].executions) / max(1, sent)
         return self.times[name].rows_until[1][-1] / max(1, sent)
 
-    def capacity(self, request_rows: float) -> float:
-        """Return the largest number of requests per second that the step with the least capacity can execute."""
+    def most_executed(self, request_rows: float) -> float:
+        """Return how many requests per second full batches on all instances execute: more than the capacity."""
         return min(
             capacity(self.configs[name], self._all_busy(name), round(request_rows)) / request_rows / self.fan_out(name)
             for name in self.executed
         )
 
+    def capacity(self, seed: int = 0) -> float:
+        """Return how many of the recorded requests one server executes per second under overload.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Of the resampling.
+        """
+        rows = mean_rows(self.arrivals)
+        most = self.most_executed(rows)
+        count = min(_OVERLOADING[1], max(_OVERLOADING[0], round(SEARCHED * self.rows_at_once / rows)))
+        sent = overload(resampled_arrivals(self.arrivals, seed, 1.0, count=count), most)
+        return executed_rate(self.simulated(sent, seed, typical=True).requests, sent)
+
     def _all_busy(self, name: str) -> Service:
         if name in self.calls:
             return self.calls[name]
-        times, instances = self.times[name], instance_count(self.configs[name])
-        return lambda rows: times.expected_ns(rows, instances)
+        instances = instance_count(self.configs[name])
+        times = self.times[name].for_instances(instances)
+        slow = statistics.harmonic_mean([times.speeds[number % len(times.speeds)] for number in range(instances)])
+        return lambda rows: times.expected_ns(rows, instances) * slow
 
-    def simulated(self, arrivals: Sequence[Arrival], seed: int, replicas: int = 1) -> RunLatencies:
+    def simulated(
+        self, arrivals: Sequence[Arrival], seed: int, replicas: int = 1, typical: bool = False
+    ) -> RunLatencies:
         """Simulate arrivals with resampled execution times.
 
         Parameters
@@ -225,12 +246,14 @@ class TimedModels:
             Of the resampling.
         replicas : int, optional
             Number of servers, behind a router.
+        typical : bool, optional
+            As of `Resampled`.
         """
         columns: dict[str, Columns] = {}
         span_ns = round(arrivals[-1].time_us * 1000) + 1
         rows = sum(arrival.rows * arrival.steps for arrival in arrivals)
         executed = {name: max(1, round(rows * self.fan_out(name))) for name in self.times}
-        services = resampled_services(self.times, self.configs, seed, span_ns, executed, replicas)
+        services = resampled_services(self.times, self.configs, seed, span_ns, executed, replicas, typical)
         services.update(self.calls)
         rate = rate_of(arrivals)
         scale = rate_of(self.arrivals) / rate if rate else 1.0
@@ -250,6 +273,7 @@ def resampled_services(
     span_ns: int,
     rows: Mapping[str, int],
     replicas: int = 1,
+    typical: bool = False,
 ) -> dict[str, Service]:
     """Return the execution times of models in one simulated run, as `Resampled`, in which they slow each other down.
 
@@ -260,14 +284,17 @@ def resampled_services(
         As of `Resampled`.
     rows : dict of str to int
         The rows that each model executes.
-    replicas : int, optional
+    replicas, typical
+        As of `Resampled`.
     """
-    beside = companies({name: one.interference for name, one in times.items()}, seed, replicas)
+    interference = {name: one.interference for name, one in times.items()}
+    beside = companies(interference, None if typical else seed, replicas)
     return {
         name: Resampled(
             one.for_instances(instance_count(configs[name])).without_pauses,
             *(seed, span_ns, rows[name], replicas),
             beside[name] if len(beside) > 1 else None,
+            typical,
         )
         for name, one in times.items()
     }

@@ -203,7 +203,7 @@ class SimulatedReplica:
                 time_ns += model.first_step_ns
         for _ in range(1 if model.iterative else steps):
             busy = self.time.running + 1
-            time_ns += model.times(decision.size, now + time_ns, busy, idle_ns, server_idle_ns)
+            time_ns += model.times(decision.size, now + time_ns, busy, idle_ns, server_idle_ns, decision.instance)
             idle_ns = server_idle_ns = 0
             for request in requests:
                 if request.step < request.steps:
@@ -327,8 +327,8 @@ class SimulatedModel(Target):
     schedulers : sequence of Scheduler
         One for each replica.
     times : callable
-        The time in ns of an execution: takes its rows, when it begins, how many instances are busy with it, and how
-        long its own and all of them were idle.
+        The time in ns of an execution: takes its rows, when it begins, how many instances are busy with it, how
+        long its own and all of them were idle, and the number of its own.
     first_step_ns : int
         What the first step of each request adds to it.
     route : callable
@@ -343,7 +343,7 @@ class SimulatedModel(Target):
         columns: Columns | None,
         instances: list[str],
         schedulers: Sequence[Scheduler],
-        times: Callable[[int, int, int, int, int], int],
+        times: Callable[[int, int, int, int, int, int], int],
         first_step_ns: int,
         route: RouterFunction,
     ) -> None:

@@ -202,8 +202,8 @@ def mean_compute_ms(batch: Statistics) -> float:
 
 
 #: Returns the time in ns of an execution: its rows, its begin in virtual time (ns), the number of busy instances,
-#: how long its own instance was idle (ns), and how long all instances were idle (ns).
-Draw = Callable[[int, int, int, int, int], float]
+#: how long its own instance was idle (ns), how long all instances were idle (ns), and the number of its instance.
+Draw = Callable[[int, int, int, int, int, int], float]
 
 
 class VaryingService:
@@ -225,13 +225,13 @@ class VaryingService:
         Returns
         -------
         callable
-            ``time_ns(rows, now_ns, busy, idle_ns, server_idle_ns)``, with the number of busy instances, and how long
-            this one and all were idle.
+            ``time_ns(rows, now_ns, busy, idle_ns, server_idle_ns, instance)``, with the number of busy instances, how
+            long this one and all were idle, and the number of this one, from 0.
 
         Examples
         --------
         >>> time_ns = jittered(fixed(10), sigma=0.0).draws(seed=1)
-        >>> time_ns(4, 0, 1, 0, 0)
+        >>> time_ns(4, 0, 1, 0, 0, 0)
         10000000
         """
         raise NotImplementedError
@@ -302,7 +302,9 @@ class ExecutionTimes:
         self._known: dict[int, int] | None = {} if is_constant and self._draw is None else None
         self.warning = ""
 
-    def __call__(self, rows: int, now_ns: int = 0, busy: int = 1, idle_ns: int = 0, server_idle_ns: int = 0) -> int:
+    def __call__(
+        self, rows: int, now_ns: int = 0, busy: int = 1, idle_ns: int = 0, server_idle_ns: int = 0, instance: int = 0
+    ) -> int:
         """Return the nanoseconds for a batch of this many rows that starts now; arguments as of a `Draw`.
 
         Raises
@@ -316,7 +318,7 @@ class ExecutionTimes:
                 known = self._known[rows] = round(self._function(rows))
             return known
         draw = self._draw
-        time = self._function(rows) if draw is None else draw(rows, now_ns, busy, idle_ns, server_idle_ns)
+        time = self._function(rows) if draw is None else draw(rows, now_ns, busy, idle_ns, server_idle_ns, instance)
         if type(time) is int and time >= _IMPLAUSIBLE_NS:
             return time
         if not _is_time(time):
