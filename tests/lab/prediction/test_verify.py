@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
@@ -99,6 +100,28 @@ def test_previous_configuration_is_restored_after_an_interrupt(
         recording.twin().verify(server["held"], max_queue_delay_microseconds=3000)
     assert applied == ["in place"]
     assert server["held"].config.text == before
+
+
+def test_interrupted_verification_compares_the_requests_that_have_run(
+    server: Server, sleeping: tnb.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, progress = server["sleeps"], []
+    before, executed = model.config.text, model.stats()["inference_count"]
+
+    def interrupt(finished: Future[Any], _: None, said: Callable[[], str], stop: Callable[[], None]) -> None:
+        progress.append(said())
+        while model.stats()["inference_count"] < executed + 40 and not futures.wait([finished], 0.01).done:
+            pass
+        _interrupted(finished, None, said, stop)
+
+    monkeypatch.setattr("tritonnb.lab.prediction.verify.wait", interrupt)
+    result = sleeping.twin().verify(model, arrivals=[(10_000 * n, 1) for n in range(1200)])
+    assert progress == ["verify: 1200 requests in 12 s, about 12 s left"]
+    assert 20 < len(result.trial.latencies_ms) < 1000
+    assert result.unsent == 1200 - len(result.trial.latencies_ms)
+    assert f"Interrupted: {result.unsent} requests were predicted, but not sent." in repr(result)
+    assert result.arrived is None
+    assert model.config.text == before
 
 
 def test_previous_configuration_is_restored_after_an_error(server: Server) -> None:

@@ -332,13 +332,24 @@ def run_live_trial(
     stopping: Event,
     edits: dict[str, object],
     configs: Mapping[str, pb.ModelConfig],
+    keeps_part: bool = False,
 ) -> Trial:
-    """Apply configurations to the running models and measure them; ``traffic`` are arguments of `load`."""
+    """Apply configurations to the running models and measure them.
+
+    Parameters
+    ----------
+    model
+        As for `load`, and ``traffic`` its other arguments.
+    constraint, stopping, edits, configs
+        As of `SimulatedTrials`.
+    keeps_part : bool, optional
+        Whether requests that have run when ``stopping`` is set are a trial.
+    """
     steps = [step_of(model, name) for name in executed_models(configs)]
     for step, config in zip(steps, executed_models(configs).values(), strict=True):
         apply_config(step, config)
     before = [step.stats() for step in steps]
-    result = wait_for_load(load(model, record=True, **traffic), stopping)
+    result = wait_for_load(load(model, record=True, **traffic), stopping, keeps_part)
     new = [difference(step.stats(), earlier) for step, earlier in zip(steps, before, strict=True)]
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
     executions = sum(one["execution_count"] for one in new)
@@ -347,17 +358,19 @@ def run_live_trial(
     return Trial(edits, configs, *measured, record=partial(getattr, result, "recording"))
 
 
-def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
+def wait_for_load(traffic: Load, stopping: Event, keeps_part: bool = False) -> LoadResult:
     """Wait for the result of a load.
 
     Raises
     ------
     StoppedError
-        If ``stopping`` was set.
+        If ``stopping`` was set, unless the requests until then are kept and some have run.
     """
     while not futures.wait([traffic.finished], _POLL_S).done:
         if stopping.is_set():
             traffic.stop()
+            if keeps_part and traffic.completed:
+                break
             raise StoppedError
     return traffic.finished.result()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -22,7 +23,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Inputs, Shapes
 from tritonnb.lab.load.load import config_of, find_model, load, step_of
 from tritonnb.lab.load.notebook_wait import wait
-from tritonnb.lab.load.trial import Trial, apply_config, restored, run_live_trial, wait_for_load
+from tritonnb.lab.load.trial import StoppedError, Trial, apply_config, restored, run_live_trial, wait_for_load
 from tritonnb.lab.load.workload import LoadOptions
 from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, Range, figure_names
 from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels, recorded_latencies
@@ -66,6 +67,8 @@ class Verification:
     relative_duration : float or None
         The median time of an execution relative to the twin's time for its rows and busy instances: 1.1 if the machine
         was 10 % slower than in the twin's recording. None without a recording of the server.
+    unsent : int
+        The requests that were not sent because of an interrupt; they are part of the prediction.
 
     Examples
     --------
@@ -89,6 +92,7 @@ class Verification:
     recording: Recording | None
     arrived: Prediction | None
     relative_duration: float | None
+    unsent: int = 0
 
     @property
     def by_server(self) -> bool:
@@ -121,8 +125,9 @@ class Verification:
         inside = len(self.measured) - len(self.outside)
         text = f"{inside} of {len(self.measured)} figures within the range; largest error {_largest(self.errors)}."
         failed = f" {self.trial.refused} requests failed." if self.trial.refused else ""
+        unsent = f" Interrupted: {self.unsent} requests were predicted, but not sent." if self.unsent else ""
         client = "" if self.by_server else " Measured by the client, with the way to the server."
-        return text + self._remark_on_arrivals() + self._remark_on_duration() + failed + client
+        return text + self._remark_on_arrivals() + self._remark_on_duration() + failed + client + unsent
 
     def _remark_on_arrivals(self) -> str:
         if self.arrived is None:
@@ -174,7 +179,8 @@ def verify(
 ) -> Verification:
     """Apply a configuration to a running model, send it the recorded arrivals, and compare with the prediction.
 
-    The configuration that the model has now is restored at the end, even after an error or an interrupt. The model runs
+    The configuration that the model has now is restored at the end, even after an error or an interrupt, after which
+    the requests that have run are compared. The model runs
     with the scheduling, the instances and the batch size that were predicted; all else stays as it is. Of a pipeline,
     this holds for the models of all steps.
 
@@ -247,13 +253,26 @@ def verify(
             instances = predicted.instances
             warm_up: LoadOptions = {**options, "clients": instances, "requests": _WARM_UP * instances}
             wait_for_load(load(target, **warm_up), stopping)
-            run = partial(run_live_trial, target, {**options, "arrivals": sent}, None, stopping, said, applied)
+            traffic: LoadOptions = {**options, "arrivals": sent}
+            run = partial(run_live_trial, target, traffic, None, stopping, said, applied, keeps_part=True)
             return _recorded_trial(model, run, len({arrival.rows for arrival in sent}) > 1, predicted.is_pipeline)
+
+    begun_s, span_s = time.monotonic(), sent[-1].time_us / 1e6
+
+    def progress() -> str:
+        left_s = max(0.0, begun_s + span_s - time.monotonic())
+        return f"verify: {len(sent)} requests in {span_s:.0f} s, about {left_s:.0f} s left"
 
     # An interrupt stops the load. Leaving the block waits for the thread, which restores the configuration.
     with ThreadPoolExecutor(1, "tritonnb-verify") as worker:
-        progress = f"verify: {len(sent)} requests in {sent[-1].time_us / 1e6:.0f} s"
-        trial, recording = wait(worker.submit(measure), None, lambda: progress, stopping.set)
+        measuring = worker.submit(measure)
+        try:
+            trial, recording = wait(measuring, None, progress, stopping.set)
+        except KeyboardInterrupt:
+            try:
+                trial, recording = measuring.result()  # the requests until then
+            except StoppedError:
+                raise KeyboardInterrupt from None
     if not len(trial.latencies_ms):
         raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
     known, measured = None, _client_figures(trial, predicted)
@@ -262,9 +281,14 @@ def verify(
         measured = _server_figures(recording, known)
     arrived = None
     with suppress(KeyboardInterrupt):  # what was measured is not lost
-        arrived = None if known is None else twin.predict(models, arrivals=known.arrivals, seed=seed, **edits)
+        arrived = (
+            None
+            if known is None or stopping.is_set()
+            else twin.predict(models, arrivals=known.arrivals, seed=seed, **edits)
+        )
     relative = None if known is None else _relative_duration(twin, known)
-    return Verification(said, prediction, measured, trial, recording, arrived, relative)
+    unsent = len(sent) - len(trial.latencies_ms) - trial.refused if stopping.is_set() else 0
+    return Verification(said, prediction, measured, trial, recording, arrived, relative, unsent)
 
 
 def _largest(errors: dict[str, float]) -> str:
