@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
@@ -20,7 +21,7 @@ import tritonnb as tnb
 from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.protobuf import service_pb2 as pb
-from tritonnb.endpoints.grpc import infer_request
+from tritonnb.endpoints.grpc import infer_request, long_messages
 from tritonnb.endpoints.http import json_fields, json_reader, tensor_data
 from tritonnb.endpoints.http.json_arrays import MOST_VALUES
 from tritonnb.endpoints.long_work import LONG
@@ -302,11 +303,61 @@ def test_event_loop_runs_while_long_grpc_contents_are_read_and_their_order_stays
     assert len(calls) == 3 * LONG // infer_request._PART
 
 
+_BYTES = st.lists(st.binary(max_size=200), max_size=9)
+_CONTENTS = st.builds(
+    pb.InferTensorContents,
+    bool_contents=st.lists(st.booleans(), max_size=9),
+    int_contents=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=9),
+    uint64_contents=st.lists(st.integers(0, 2**64 - 1), max_size=9),
+    fp64_contents=st.lists(st.floats(allow_nan=False), max_size=9),
+    bytes_contents=_BYTES,
+)
+_INPUTS = st.builds(
+    pb.ModelInferRequest.InferInputTensor,
+    name=_TEXTS,
+    shape=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
+    contents=st.none() | _CONTENTS,
+)
+_REQUESTS = st.builds(
+    pb.ModelInferRequest,
+    id=_TEXTS,
+    inputs=st.lists(_INPUTS, max_size=3),
+    raw_input_contents=_BYTES,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    _REQUESTS,
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), max_size=2),
+    st.sampled_from([8, 64]),
+)
+def test_grpc_message_in_pieces_is_parsed_as_a_whole_one(
+    request: pb.ModelInferRequest, changes: list[tuple[float, int, bytes]], piece: int
+) -> None:
+    raw = request.SerializeToString()
+    for position, removed, inserted in changes:
+        at = int(position * len(raw))
+        raw = raw[:at] + inserted + raw[at + removed :]
+
+    def parsed(parse: Callable[[], pb.ModelInferRequest]) -> object:
+        try:
+            return parse()
+        except DecodeError:
+            return "not valid"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_messages, "PIECE", piece)
+        in_pieces = parsed(lambda: long_messages.read_long(memoryview(raw), pb.ModelInferRequest))
+    assert in_pieces == parsed(lambda: pb.ModelInferRequest.FromString(raw))
+
+
 @pytest.mark.parametrize("transport", ["fast", "grpcio"])
 def test_message_of_too_many_fields_is_refused(transport: str) -> None:
     most = "expected a message of at most 65536 fields besides the elements of tensors"
     request = pb.ModelInferRequest(model_name="same")
     request.inputs.extend([pb.ModelInferRequest.InferInputTensor(shape=[1], datatype="FP32")] * 40_000)
+    dims = pb.ModelInferRequest.InferInputTensor(name="X", datatype="FP32", shape=[1] * 140_000)
     levels = pb.TraceSettingRequest()
     levels.settings["trace_level"].value.extend(["TENSORS"] * 70_000)
     texts = pb.ModelInferRequest.InferInputTensor(name="X", datatype="BYTES", shape=[70_000])
@@ -321,7 +372,8 @@ def test_message_of_too_many_fields_is_refused(transport: str) -> None:
             return X
 
         stub = GRPCInferenceServiceStub(channel)
-        for call, message in ((stub.ModelInfer, request), (stub.TraceSetting, levels)):
+        shaped = pb.ModelInferRequest(model_name="same", inputs=[dims])
+        for call, message in ((stub.ModelInfer, request), (stub.ModelInfer, shaped), (stub.TraceSetting, levels)):
             with pytest.raises(grpc.RpcError, match=most):
                 call(message)
         with pytest.raises(grpc.RpcError, match=most):

@@ -17,7 +17,6 @@ from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.back_pressure import Turns
 from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
-from tritonnb.endpoints.grpc.long_messages import check_fields
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, MESSAGES_OF, STREAM_INFER, Restrictions, Serialized
@@ -112,15 +111,8 @@ class RpcDispatcher:
 
     async def _parsed(self, name: str, message: Serialized) -> Any:
         """Return the message of an RPC, parsed on another thread if it is long."""
-        messages = MESSAGES_OF[name]
-        if len(message) <= LONG:
-            return messages.read(message)
-
-        def read() -> Message:
-            check_fields(memoryview(message), messages.request.DESCRIPTOR)
-            return messages.read(message)
-
-        return await self._long_work.run(read)
+        read = partial(MESSAGES_OF[name].read, message)
+        return read() if len(message) <= LONG else await self._long_work.run(read)
 
     async def _infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> bytes:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()

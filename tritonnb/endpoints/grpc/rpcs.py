@@ -14,6 +14,8 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonnb.core.errors import InternalError, Status, TritonError
 from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.effects import Effect
+from tritonnb.endpoints.grpc.long_messages import read_long
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.request_rules import client_text
 
 INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
@@ -78,10 +80,12 @@ class RpcMessages:
 
         Raises
         ------
-        InternalError
-            If the message cannot be parsed.
+        TritonError
+            If the message cannot be parsed, or is long and has too many fields.
         """
         try:
+            if len(message) > LONG:
+                return read_long(memoryview(message), self.request)
             return self.request.FromString(bytes(message))
         except DecodeError as error:
             raise InternalError("Unable to parse request") from error
