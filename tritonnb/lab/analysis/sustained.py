@@ -30,6 +30,8 @@ SETTLED = 0.25
 SEARCHED, CONFIRMED = 30, 60
 #: Arrivals of an overload relative to the most that can be executed, and which of the executions count.
 _OVERLOAD, _COUNTED = 2.0, (0.2, 0.9)
+#: Steps of the search for the rate that a pipeline keeps up, and the share of requests that it then completes.
+_ROUNDS, _KEPT_UP = 4, 0.97
 T = TypeVar("T")
 
 
@@ -97,6 +99,46 @@ def executed_rate(kept: SimulatedLatencies, requests: Sequence[Arrival]) -> floa
     first_ns, last_ns = np.quantile(ends_ns, _COUNTED, method="lower")
     rows = kept.rows[(ends_ns > first_ns) & (ends_ns <= last_ns)].sum()
     return float(rows / max(1, last_ns - first_ns) * 1e9 / mean_rows(requests))
+
+
+def pipeline_capacity(
+    requests: Sequence[Arrival], most: float, simulated: Callable[[list[Arrival]], SimulatedLatencies]
+) -> float:
+    """Return how many of such requests the models of a pipeline complete per second while more of them arrive.
+
+    Under an `overload`, a step that keeps up has executed all requests before the others have. Those then go on without
+    it, and faster than if it slowed them down. So this looks for the highest rate that is kept up.
+
+    Parameters
+    ----------
+    requests : sequence of Arrival
+    most : float
+        As for `overload`.
+    simulated : callable
+        Simulates arrivals, and returns the times of the requests of clients.
+    """
+    sent = overload(requests, most)
+    rate = highest = executed_rate(simulated(sent), sent)
+    lowest = 0.0
+    for _ in range(_ROUNDS):
+        sent = [request.at(number * 1e6 / rate) for number, request in enumerate(requests)]
+        completed = _completed_rate(simulated(sent), sent)
+        if completed < _KEPT_UP * rate:
+            lowest, highest = max(lowest, completed), rate
+        elif rate == highest:
+            return rate
+        else:
+            lowest = rate
+        rate = (lowest + highest) / 2
+    return lowest
+
+
+def _completed_rate(kept: SimulatedLatencies, requests: Sequence[Arrival]) -> float:
+    """Return how many requests were completed per second in the second half of their arrivals."""
+    first_ns, last_ns = 500 * requests[-1].time_us, 1000 * requests[-1].time_us
+    ends_ns = kept.end_ns[kept.batch]
+    rows = kept.rows[(ends_ns > first_ns) & (ends_ns <= last_ns)].sum()
+    return float(rows / (last_ns - first_ns) * 1e9 / mean_rows(requests))
 
 
 def mean_rows(requests: Sequence[Arrival]) -> float:

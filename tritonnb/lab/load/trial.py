@@ -30,6 +30,7 @@ from tritonnb.lab.analysis.sustained import (
     executed_rate,
     mean_rows,
     overload,
+    pipeline_capacity,
     requests_of_run,
 )
 from tritonnb.lab.load.load import config_of, load, step_of
@@ -38,7 +39,7 @@ from tritonnb.lab.load.running_load import Load
 from tritonnb.lab.load.workload import AnyLoop, LoadOptions, OpenLoop
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, poisson
 from tritonnb.lab.simulation.engine import Columns
-from tritonnb.lab.simulation.latencies import latencies_from_columns
+from tritonnb.lab.simulation.latencies import SimulatedLatencies, latencies_from_columns
 from tritonnb.lab.simulation.run import capacity, instance_count, run_models
 from tritonnb.lab.simulation.service import Service
 from tritonnb.lab.simulation.simulate import simulate
@@ -236,11 +237,17 @@ class SimulatedTrials:
                 uses[step.model_name] += uses[name]
         executed = executed_models(configs)
         most = min(capacity(executed[name], self.services[name], rows) / rows / uses[name] for name in executed)
-        sent = overload(requests, most)
-        columns: dict[str, Columns] = {}
         target = list(configs)[-1]
-        run_models(configs, {target: sent}, self.services, self.seed, columns=columns)
-        return executed_rate(latencies_from_columns(columns[target]), sent)
+
+        def simulated(sent: list[Arrival]) -> SimulatedLatencies:
+            columns: dict[str, Columns] = {}
+            run_models(configs, {target: sent}, self.services, self.seed, columns=columns)
+            return latencies_from_columns(columns[target])
+
+        if len(configs) > 1:
+            return pipeline_capacity(requests, most, simulated)
+        sent = overload(requests, most)
+        return executed_rate(simulated(sent), sent)
 
     def find_highest_rate(
         self,
