@@ -73,7 +73,7 @@ class TritonPythonModel:
 
     def loop(self):
         while True:
-            pass
+            signal.pause()
 """
 _TENSORS = """
     backend: "python" max_batch_size: 4 instance_group { count: 2 kind: KIND_CPU }
