@@ -17,6 +17,7 @@ TENSORFLOW := build/tensorflow
 RAY := build/ray
 FUZZ := build/fuzz
 SECONDS ?= 60
+EXAMPLES ?= 100
 SITE := build/site
 JAVASCRIPT := tools/javascript
 JAVASCRIPT_BIN := $(JAVASCRIPT)/node_modules/.bin
@@ -43,7 +44,7 @@ step = @printf '%-56s' '$(1)'; begin=$$(date +%s); { $(2); } >/dev/null && echo 
 install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet $(2); } || { \
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
-.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast test-debug test-tensorflow test-ray fuzz \
+.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast laws test-debug test-tensorflow test-ray fuzz \
 	chromium node valgrind check check-javascript check-budget docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
@@ -80,6 +81,10 @@ test-builds: $(MODELS) $(COMPILED)
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
+
+# All examples of the laws (tests/laws.py): `make laws EXAMPLES=1000` tries ten times as many.
+laws: $(MODELS) $(COMPILED)
+	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --hypothesis-profile=laws --timeout=0 $(SHARED_BY)=2 -m "hypothesis and not isolated"
 
 # The fast tests of the sources instead of the compiled modules, in asyncio's debug mode, which finds calls of the event
 # loop on other threads.

@@ -1,4 +1,4 @@
-"""Settings of all tests: no hypothesis example fails because the machine is slow, and tests are marked.
+"""Settings of all tests: which examples laws try, and tests are marked.
 
 Browser tests run last, and share one browser: Playwright occupies the event loop of the thread.
 """
@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-from hypothesis import settings
 
-from tests import signal_stack
+from tests import laws, signal_stack
 from tests.notebook.browser import browser, browser_context, lab, notebook
 from tests.nvidia_clients import nvidia_clients, pytest_collection_finish
 from tests.outcomes import Outcomes
@@ -49,9 +48,7 @@ class Records(logging.Handler):
 _answered_twice = Records("tritonnb.core.messages")
 
 signal_stack.install()
-settings.register_profile("tritonnb", deadline=None)
-settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
-settings.load_profile("tritonnb")
+laws.register()
 
 #: A test that uses the fixture has the marker.
 MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "shared": "kernel", "wheel": "build"}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.framework_checks import parameters
 from tests.backends.models import Loaded, config_of, request
+from tests.laws import law
 from tests.lazy_import import LazyModule
 from tritonnb.core.errors import UnsupportedError
 
@@ -70,7 +71,7 @@ LIGHTGBM_OPTIONS: list[dict[str, Any]] = [
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=25, deadline=None)
+@law(25)
 def test_lightgbm_models_predict_as_the_library(tmp_path_factory: Any, seed: int) -> None:
     rng, directory = random.Random(seed), tmp_path_factory.mktemp("m")
     objective, options = rng.choice(LIGHTGBM_OBJECTIVES), rng.choice(LIGHTGBM_OPTIONS)
@@ -116,7 +117,7 @@ XGBOOST_OPTIONS: list[dict[str, Any]] = [
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@law(40)
 def test_xgboost_models_predict_as_the_library(tmp_path_factory: Any, seed: int) -> None:
     rng, directory = random.Random(seed), tmp_path_factory.mktemp("m")
     objective, options = rng.choice(XGBOOST_OBJECTIVES), rng.choice(XGBOOST_OPTIONS)

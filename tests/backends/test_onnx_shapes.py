@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, save_model
 
 from tests.backends.models import Loaded, config_of, request
+from tests.laws import law
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.shapes import fits
 
@@ -82,7 +83,7 @@ def test_dims_are_refused_with_the_messages_of_triton(
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@law(60)
 def test_outputs_have_the_configured_dims_whenever_a_model_loads(tmp_path_factory: Any, seed: int) -> None:
     rng = random.Random(seed)
     batch = rng.choice([0, 4])

@@ -6,7 +6,6 @@ from multiprocessing.shared_memory import SharedMemory
 
 import pytest
 from hpack import Encoder
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -25,6 +24,7 @@ from tests.endpoints.cached_requests import (
 from tests.endpoints.http1_peer import Loop
 from tests.endpoints.http2_client import HELLO
 from tests.endpoints.in_memory import Endpoints
+from tests.laws import law
 from tools.fuzz.unexpected import UnexpectedErrors
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport import framing
@@ -232,4 +232,4 @@ class CacheLaws(RuleBasedStateMachine):
 
 TestCacheLaws = pytest.mark.timeout(600)(CacheLaws.TestCase)
 #: Fewer than by default: tools/fuzz searches the same histories, guided by coverage.
-TestCacheLaws.settings = settings(max_examples=50, stateful_step_count=40)
+TestCacheLaws.settings = law(50, stateful_step_count=40)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.endpoints.http1_peer import ANSWER, Loop, Peer, Server
+from tests.laws import law
 
 REQUEST = b"POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = b"POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
@@ -35,7 +36,7 @@ def test_request_may_be_split_at_any_byte(loop: Loop, request_: bytes) -> None:
 
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
-@settings(max_examples=50)
+@law(50)
 def test_requests_of_a_stream_do_not_depend_on_frame_boundaries(requests: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(requests)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))) | {0, len(stream)})
@@ -51,9 +52,8 @@ def test_requests_of_a_stream_do_not_depend_on_frame_boundaries(requests: list[b
     assert peer.wire.sent == ANSWER * len(requests)
 
 
-@given(st.permutations(range(4)))
-@settings(max_examples=24)
-def test_responses_are_sent_in_the_order_of_the_requests(order: list[int]) -> None:
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_responses_are_sent_in_the_order_of_the_requests(order: tuple[int, ...]) -> None:
     loop = Loop()
     try:
         peer = Peer(loop)
@@ -362,7 +362,7 @@ def test_connection_is_not_read_after_a_refusal(peer: Peer) -> None:
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED, STRANGE, UNKNOWN, b"\r\n", b"\xff", b"0\r\n", b":"]), max_size=8),
        st.binary(max_size=20), st.data())  # fmt: skip
-@settings(max_examples=150)
+@law(150)
 def test_connection_survives_arbitrary_streams(parts: list[bytes], noise: bytes, data: st.DataObject) -> None:
     loop = Loop()
     try:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.http2_client import HELLO, STREAM, Client, Running, cases, message, running, values, with_server
+from tests.laws import law
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
@@ -75,7 +76,7 @@ async def send_in_parts(client: Client, data: bytes, sizes: list[int]) -> None:
     client.send(data)
 
 
-@settings(max_examples=40)
+@law(40)
 @given(cuts)
 def test_requests_may_be_split_at_any_byte(sizes: list[int]) -> None:
     async def main() -> None:
@@ -87,7 +88,7 @@ def test_requests_may_be_split_at_any_byte(sizes: list[int]) -> None:
     asyncio.run(main())
 
 
-@settings(max_examples=40)
+@law(40)
 @given(cuts)
 def test_frame_with_several_messages_of_a_stream_may_arrive_in_parts(sizes: list[int]) -> None:
     async def main() -> None:
@@ -112,7 +113,7 @@ def streamed(body: bytes) -> list[list[int]]:
     return found
 
 
-@settings(max_examples=60)
+@law(60)
 @given(st.binary(max_size=200), st.integers(0, 9), st.integers(0, 255), st.integers(0, 7))
 def test_server_survives_arbitrary_frames(payload: bytes, kind: int, flags: int, stream: int) -> None:
     async def main() -> None:

@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.endpoints.http2_client import INFER, Running, cases, message, running, with_server
+from tests.laws import law
 from tritonnb.endpoints.grpc.transport import http2
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
@@ -241,7 +242,7 @@ async def test_server_stops_reading_from_a_client_that_does_not_read(server: Run
     assert await client.answer() == (1, [1])
 
 
-@settings(max_examples=60)
+@law(60)
 @given(st.data())
 def test_server_survives_arbitrary_frame_streams(data: st.DataObject) -> None:
     kinds, flags = st.sampled_from(range(11)), st.sampled_from([0, 1, 4, 5, 8, 32, 37, 44])

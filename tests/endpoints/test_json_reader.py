@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.laws import law
 from tritonnb.core.errors import InternalError
 from tritonnb.endpoints.http import json_reader
 from tritonnb.endpoints.http.json_reader import _PYTHON_READER, _read_as_rapidjson, parse
@@ -127,7 +128,7 @@ def test_errors_next_to_deeply_nested_values_have_the_correct_offset() -> None:
 
 @pytest.mark.slow
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-@settings(max_examples=200)
+@law(200)
 def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert parse(text.encode()) == read_as_rapidjson(text.encode()) == json.loads(text)
@@ -155,7 +156,7 @@ TOKENS = [
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from(TOKENS), max_size=8).map(lambda tokens: "".join(tokens).encode()))
-@settings(max_examples=2000)
+@law(2000)
 @example(b'{"a":{"b":1,"b":"c"},"a":[]}')
 @example(b"[-NaN]")
 @example(b'[{"a":"a"},{"a":1,"a":2}]')
@@ -165,7 +166,7 @@ def test_quick_reader_accepts_only_what_rapidjson_accepts_with_the_same_value(do
 
 @pytest.mark.slow
 @given(VALUES, st.data())
-@settings(max_examples=200)
+@law(200)
 def test_error_offset_of_truncated_document_is_within_it(value: object, data: st.DataObject) -> None:
     text = json.dumps({"member": value}).encode()
     end = data.draw(st.integers(0, len(text) - 1))

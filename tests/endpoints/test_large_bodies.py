@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.endpoints.served import running
 from tests.endpoints.test_transports import chunked
+from tests.laws import law
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body
 
 RUN = {"asyncio": asyncio.run, "uvloop": uvloop.run}
@@ -46,7 +47,7 @@ def tensor_of(answer: tuple[int, dict[str, str], bytes]) -> Any:
 
 
 @pytest.mark.parametrize("loop", RUN)
-@settings(max_examples=30, deadline=None)
+@law(30)
 @given(
     requests=st.lists(st.tuples(SIZES, st.sampled_from(["length", "chunks", "gzip"])), min_size=1, max_size=4),
     cuts=st.lists(st.floats(0, 1), max_size=6),

@@ -13,11 +13,12 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 import tritonnb as tnb
+from tests.laws import law
 from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.protobuf import service_pb2 as pb
@@ -54,7 +55,7 @@ def outcome(raw: bytes) -> object:
         return error.message
 
 
-@settings(max_examples=400, deadline=None)
+@law(400)
 @given(_VALUES, st.booleans(), st.lists(st.tuples(st.floats(0, 1), _INSERTED), max_size=3), st.integers(1, 9))
 def test_document_in_pieces_is_read_as_a_whole_one(
     value: object, ascii_only: bool, insertions: list[tuple[float, bytes]], piece: int
@@ -95,7 +96,7 @@ def contents(raw: bytes, datatype: Any, count: int) -> list[Any]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@law(200)
 @given(st.data(), st.sampled_from([tnb.FP32, tnb.INT8, tnb.UINT64, tnb.BOOL]), st.integers(1, 12), st.integers(1, 30))
 def test_tensors_in_pieces_are_read_as_whole_ones(data: st.DataObject, datatype: Any, count: int, piece: int) -> None:
     nested = st.recursive(data.draw(_ELEMENTS), lambda inner: st.lists(inner, max_size=4), max_leaves=12)
@@ -326,7 +327,7 @@ _REQUESTS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@law(400)
 @given(
     _REQUESTS,
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), max_size=2),

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.laws import law
 from tools.fuzz.plain_requests import compare
 
 INTEGERS = st.sampled_from([0, 1, 2, 16, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400])
@@ -76,7 +77,7 @@ def text(value: Any) -> str:
 
 @pytest.mark.slow
 @given(HEADER)
-@settings(max_examples=1000)
+@law(1000)
 def test_both_readers_read_a_request_identically(header: list[tuple[str, Any]]) -> None:
     compare(text(header).encode())
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.served import OneModel
+from tests.laws import law
 from tools.fuzz.engines import mutate
 from tools.fuzz.plain_requests import compare_message
 from tritonnb.core.datatypes import BYTES, FP32, INT32
@@ -96,7 +97,7 @@ TENSOR = st.tuples(
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@law(1000)
 @given(
     st.lists(TENSOR, max_size=3),
     st.lists(NAMES, max_size=2),

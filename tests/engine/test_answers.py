@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.engine.conftest import Driver, error_of
 from tests.engine.ensembles import serve_function
 from tests.engine.gated import Gate, gated_config
+from tests.laws import law
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
@@ -52,7 +53,7 @@ dynamic_batching {
 """
 
 
-@settings(max_examples=60)
+@law(60)
 @given(operations=st.lists(OPERATIONS, min_size=1, max_size=30))
 def test_every_request_gets_one_final_response(operations: list[tuple[str, int, int]]) -> None:
     driver, gate = Driver(), Gate()

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.laws import law
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
@@ -268,7 +269,7 @@ def counts(stats: Any) -> Counter[str]:
 values = st.lists(st.sampled_from([0, 1, 2, FAIL]), min_size=1, max_size=8)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@law(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(values, min_size=1, max_size=5))
 def test_answers_statistics_reasons_and_events_do_not_depend_on_the_thread(
     both: Server, calls: list[list[int]]

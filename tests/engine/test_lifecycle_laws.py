@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from google.protobuf import text_format
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tritonclient.grpc import model_config_pb2 as pb
@@ -22,6 +21,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tests.engine.conftest import Answer, Driver, outputs
 from tests.engine.ensembles import ensemble_source, serve_ensemble
 from tests.engine.gated import CheckedBackend, Checkpoints, Gate, GatedBackend, gated_config
+from tests.laws import law
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import INT32
@@ -197,7 +197,7 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 TestLifecycle = pytest.mark.timeout(600)(Lifecycle.TestCase)
-TestLifecycle.settings = settings(max_examples=25, stateful_step_count=20)
+TestLifecycle.settings = law(25, stateful_step_count=20)
 
 
 #: What a step of a load does: passes, waits until the test lets it, or raises.
@@ -364,4 +364,4 @@ class Interrupted(RuleBasedStateMachine):
 
 
 TestInterrupted = pytest.mark.timeout(600)(Interrupted.TestCase)
-TestInterrupted.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestInterrupted.settings = law(40, stateful_step_count=25)

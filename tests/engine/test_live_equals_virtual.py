@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.engine.gated import Gate, GatedBackend, gated_config, occupy
+from tests.laws import law
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import TritonError
@@ -95,10 +96,7 @@ def background() -> Iterator[BackgroundLoop]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@settings(
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@law(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(sent, min_size=1, max_size=25))
 def test_live_engine_makes_the_decisions_of_virtual_time(
     name: str, background: BackgroundLoop, workload: list[Sent]

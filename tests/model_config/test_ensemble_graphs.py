@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.laws import law
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.ensemble import check_ensemble_scheduling
@@ -130,7 +131,7 @@ def test_input_may_be_an_output() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=300)
+@law(300)
 def test_graph_is_accepted_if_each_tensor_has_one_source_and_then_each_step_runs_once(seed: int) -> None:
     graph = random_graph(random.Random(seed))
     refusal = graph.refusal()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import pairwise
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from tests.lab.analysis.test_verdicts import recordings
+from tests.laws import law
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.activity import Activity
 from tritonnb.notebook.batch_tracker import BatchTracker
@@ -20,7 +21,7 @@ from tritonnb.telemetry.statistics import ModelStatistics
 MODEL = "simulated"
 #: More seconds than a recording lasts.
 MANY = 1000
-every_scheduler = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+every_scheduler = law(150, suppress_health_check=list(HealthCheck))
 
 
 def tracker_of(recording: Recording) -> BatchTracker:

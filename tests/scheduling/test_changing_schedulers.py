@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import pytest
 from google.protobuf import text_format
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tests.laws import law
 from tests.scheduling.harness import END, MS, START, members
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import UnavailableError
@@ -232,8 +232,8 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(
-    max_examples=int(os.environ.get("SCHEDULING_EXAMPLES", "200")),
+TestHistory.settings = law(
+    200,
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )

@@ -1,18 +1,15 @@
-"""Laws of the dynamic batcher that hold in every history, found out by a random one.
-
-``SCHEDULING_EXAMPLES=10000 pytest --timeout 0`` tries more of them.
-"""
+"""Laws of the dynamic batcher that hold in every history, found out by a random one."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.laws import law
 from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.schedulable import Schedulable
@@ -229,8 +226,8 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(
-    max_examples=int(os.environ.get("SCHEDULING_EXAMPLES", "200")),
+TestHistory.settings = law(
+    200,
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as grpcclient
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tritonclient.utils import InferenceServerException
@@ -26,6 +25,7 @@ from tritonclient.utils import InferenceServerException
 import tritonnb as tnb
 from tests.engine.ensembles import TENSORS, serve_ensemble
 from tests.engine.gated import Gate, GatedBackend, gated_config
+from tests.laws import law
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -333,10 +333,11 @@ def test_remote_clients_are_told_why_a_server_that_stops_does_not_answer() -> No
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.hypothesis
 def test_callers_are_answered(answered_twice: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # pytest would keep the tracebacks of what it captures, and with them the requests.
     monkeypatch.setattr(logging.getLogger("tritonnb"), "propagate", False)
-    run_state_machine_as_test(Callers, settings=settings(max_examples=30, stateful_step_count=15))
+    run_state_machine_as_test(Callers, settings=law(30, stateful_step_count=15))
     answered_twice[:] = [text for text in answered_twice if "no response after the final one" in text]
 
 

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tests.laws import law
 from tests.server.forks import LIMIT_S, in_child
 from tests.server.isolated_repository import MODEL, write_repository
 from tritonnb.backends.isolation.process import ChildProcess
@@ -217,7 +218,7 @@ def test_function_before_exec_fails(server: tnb.Server, tmp_path: Path) -> None:
 STATES = ["idle", "busy", "recording", "wake-up scheduled", "locks held"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@law(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(state=st.sampled_from(STATES), name=st.sampled_from(sorted(CALLS)))
 def test_law_every_call_of_a_child_ends_in_every_state_of_the_parent(server: tnb.Server, state: str, name: str) -> None:
     handle = server["double"]

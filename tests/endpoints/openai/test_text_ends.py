@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.endpoints.openai.conftest import TEXT_OUTPUT, post
+from tests.laws import law
 from tritonnb.core.datatypes import BYTES, FP32, UINT32
 from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
 from tritonnb.server.server import Server
@@ -173,7 +174,7 @@ def pieces_of(text: Any, borders: list[int]) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@law(60)
 @given(texts=st.lists(LETTERS, min_size=1, max_size=2), borders=st.lists(st.integers(0, 60), max_size=20), stops=STOPS,
        most=st.integers(1, 12), n=st.integers(1, 2))  # fmt: skip
 def test_server_cuts_the_pieces_of_a_model_as_it_would_cut_the_whole_text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,10 +9,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tests.laws import law
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted
 from tritonnb.lab.analysis.latency_split import CAUSES, LatencySplitter
@@ -22,7 +22,6 @@ from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.recording import Recording
 
-EXAMPLES = int(os.environ.get("SCHEDULING_EXAMPLES", 60))
 MS = 1_000_000
 
 
@@ -242,7 +241,7 @@ def check_split(rec: Recording) -> None:
         assert not causes & {"overhead", "reception", "rate_limiter"}  # a simulation has no such time
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@law(60, suppress_health_check=list(HealthCheck))
 @given(dynamic | st.just(""), instances, arrivals_lists, services)
 def test_parts_of_every_request_sum_to_its_latency(
     batching: str, group: str, arrivals: list[Arrival], service: Service
@@ -250,7 +249,7 @@ def test_parts_of_every_request_sum_to_its_latency(
     check_split(tnb.simulate(f"max_batch_size: 6 {batching} {group}", arrivals, service, seed=3))
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@law(60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(STRATEGIES), instances, sequence_arrivals, services)
 def test_parts_of_every_request_of_a_sequence_sum_to_its_latency(
     strategy: str, group: str, arrivals: list[Arrival], service: Service

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google.protobuf import text_format
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tests.engine.ensembles import TENSORS, ensemble_source
+from tests.laws import law
 from tests.recording.test_pipelines import Events, trees
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -155,7 +156,7 @@ def simulated_pipelines(draw: st.DrawFn) -> Recording:
 
 
 @given(simulated_pipelines())
-@settings(max_examples=40, deadline=None)
+@law(40)
 def test_causes_of_simulated_pipelines_sum_to_the_latency(rec: Recording) -> None:
     assert len({batch.number for batch in rec.batches}) == len(rec.batches)
     for request in rec.pipelines["all"].requests:

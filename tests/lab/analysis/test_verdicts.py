@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note
 from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tests.engine.test_inline_execution import CONFIG, write
+from tests.laws import law
 from tritonnb.core.events import BatchSent, RequestCancelled, RequestRefused
 from tritonnb.lab.analysis.scheduler_replay import SchedulerReplay
 from tritonnb.recording.recording import Recording
@@ -126,7 +127,7 @@ def recordings(draw: st.DrawFn) -> Recording:
     return tnb.simulate(config, arrivals, tnb.linear(draw(st.sampled_from([0.5, 3])), 0.3))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@law(250, suppress_health_check=list(HealthCheck))
 @given(recordings())
 def test_every_verdict_is_the_recorded_decision(recording: Recording) -> None:
     debugger = recording.debug()
@@ -145,7 +146,7 @@ def test_every_verdict_is_the_recorded_decision(recording: Recording) -> None:
             assert applying == ["wait"] or not (applying or isinstance(following, BatchSent))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@law(250, suppress_health_check=list(HealthCheck))
 @given(recordings())
 def test_replay_repeats_the_schedulers_decisions(recording: Recording) -> None:
     [config] = recording.configs.values()
@@ -156,7 +157,7 @@ def test_replay_repeats_the_schedulers_decisions(recording: Recording) -> None:
     assert replay.differences == 0
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@law(250, suppress_health_check=list(HealthCheck))
 @given(recordings())
 def test_copied_state_of_a_replay_decides_as_the_state_itself(recording: Recording) -> None:
     """Copies share their requests, and nothing else: the states that are left behind change, too."""
@@ -289,7 +290,7 @@ def test_generations_and_the_steps_of_an_ensemble_are_followed_to_the_end(tmp_pa
         recording.for_model("ensemble").debug()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@law(100, suppress_health_check=list(HealthCheck))
 @given(recordings(), st.data())
 def test_part_of_a_recording_has_a_verdict_while_requests_wait(recording: Recording, data: st.DataObject) -> None:
     """The requests and executions before the part are not known."""

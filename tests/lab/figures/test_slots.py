@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tests.laws import law
 from tests.scheduling.harness import Begun
 from tritonnb.lab.simulation import run
 from tritonnb.recording.sequences import END, IDLE
@@ -171,7 +172,7 @@ class Watched:
         return decisions
 
 
-@settings(max_examples=100)
+@law(100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 40), st.lists(st.integers(0, 25), min_size=1, max_size=4), st.booleans()),

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tests.laws import law
 from tritonnb.lab.analysis.interference import Company, Interference, companies
 from tritonnb.lab.load.trial import SimulatedTrials
 from tritonnb.lab.prediction.prediction import FIGURES
@@ -54,7 +55,7 @@ def exact() -> Twin:
     return twin_of(180, 6)
 
 
-@settings(max_examples=20)
+@law(20)
 @given(
     edits=st.fixed_dictionaries(
         {},

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.laws import law
 from tests.server.ownership.conftest import DATATYPES, SCHEDULING, Gate, reverse, serve
 from tritonnb.core.datatypes import BY_NAME
 from tritonnb.server.server import Server
@@ -37,7 +38,7 @@ def cases(draw: st.DrawFn) -> Case:
     return datatype, scheduling, [np.array(row, BY_NAME[datatype].numpy).reshape(shape) for row in rows]
 
 
-@settings(max_examples=60, deadline=None)
+@law(60)
 @given(case=cases())
 def test_request_contains_the_array_contents_at_its_creation(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
@@ -59,7 +60,7 @@ def test_request_contains_the_array_contents_at_its_creation(server: Server, cas
         np.testing.assert_array_equal(answer["Y"], content)
 
 
-@settings(max_examples=60, deadline=None)
+@law(60)
 @given(case=cases())
 def test_writing_to_an_input_changes_no_caller_and_no_other_response(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
@@ -75,7 +76,7 @@ def test_writing_to_an_input_changes_no_caller_and_no_other_response(server: Ser
         np.testing.assert_array_equal(answer, content[..., ::-1])
 
 
-@settings(max_examples=60, deadline=None)
+@law(60)
 @given(case=cases(), computed=st.sampled_from(["the input", "a view of the input", "one buffer", "one row for all"]))
 def test_responses_share_no_memory(server: Server, case: Case, computed: str) -> None:
     datatype, scheduling, contents = case
