@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from tritonnb.core.datatypes import parts_of
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.core.events import ExecutedRequest
 from tritonnb.core.failures import frames_to_notes, location_suffix
@@ -37,9 +38,11 @@ def accepted(request: InferRequest, response: InferResponse) -> InferResponse:
             problem = problem or find_text_error("name of an output", output.name)
         if output.datatype.variable_size and not problem:
             # Only objects can be of any type; every other dtype has been checked when the array was made.
-            wrong = [element for element in output.array.ravel().tolist() if type(element) is not bytes][:1]
-            if wrong:
-                problem = f"output {shown(output.name)}: expected elements of type bytes, got {shown(wrong[0])}"
+            for part in parts_of(output.array):
+                wrong = [element for element in part.tolist() if type(element) is not bytes][:1]
+                if wrong:
+                    problem = f"output {shown(output.name)}: expected elements of type bytes, got {shown(wrong[0])}"
+                    break
     if not problem:
         return response
     # `final` is kept, so that a decoupled model whose third response is wrong can go on.

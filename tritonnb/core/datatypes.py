@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -250,17 +250,21 @@ _UNINTERRUPTED = 1 << 15
 def encode_bytes(array: npt.NDArray[np.generic]) -> bytes:
     """Encode BYTES elements for the wire: for each a 4-byte little-endian length, then its bytes."""
     if array.size > _UNINTERRUPTED:
-        flat = array.ravel()
-        encoded: list[bytes] = []
-        for start in range(0, flat.size, _UNINTERRUPTED):
-            encoded.append(encode_bytes(flat[start : start + _UNINTERRUPTED]))
-            time.sleep(0)
-        return b"".join(encoded)
+        return b"".join([encode_bytes(part) for part in parts_of(array)])
     pack = struct.Struct("<I").pack
     parts: list[bytes] = []
     for element in array.ravel().tolist():
         parts += (pack(len(element)), element)
     return b"".join(parts)
+
+
+def parts_of(array: npt.NDArray[np.generic]) -> Iterator[npt.NDArray[np.generic]]:
+    """Yield the elements of an array in flat parts, and let other threads run between them."""
+    flat = array.ravel()
+    for start in range(0, flat.size, _UNINTERRUPTED):
+        if start:
+            time.sleep(0)
+        yield flat[start : start + _UNINTERRUPTED]
 
 
 def split_bytes(raw: bytes | memoryview, limit: int = sys.maxsize) -> tuple[npt.NDArray[np.object_], int]:

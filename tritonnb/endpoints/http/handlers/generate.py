@@ -209,7 +209,12 @@ class GenerateHandler(InferenceHandler):
         await self.flush()  # chunked, as on Triton
 
     async def _written(self, request: InferRequest, response: InferResponse) -> bytes:
-        return (await self.outcome(response_size(response), lambda: write_generate_response(request, response)))()
+        def write() -> bytes:
+            written = write_generate_response(request, response)
+            response.outputs = []  # freed here: a million strings at the same time as the inputs would be a long step
+            return written
+
+        return (await self.outcome(response_size(response), write))()
 
 
 class GenerateStreamHandler(GenerateHandler):
