@@ -25,6 +25,7 @@ from benchmarks.peers import peers
 from benchmarks.pipelines import pipelines
 from benchmarks.predictions import predictions
 from benchmarks.pythons import pythons
+from benchmarks.ratios import ratios
 from benchmarks.recordings import recordings
 from benchmarks.report import commit, machine, write_report
 from benchmarks.sequences import accumulator, streams
@@ -38,6 +39,7 @@ from tritonnb.compiled import STATE
 
 BENCHMARKS = {
     "instructions": instructions,
+    "ratios": ratios,
     "http": http,
     "ensemble": ensemble,
     "inprocess": inprocess,

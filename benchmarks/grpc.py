@@ -21,22 +21,22 @@ def grpc(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     repository = users_repository(scratch)
     models = sorted({model for case in _CASES.values() for model in case.models})
     started = {
-        "triton": _grpc_port(lambda port: servers.triton(repository, scratch, grpc=port)),
-        "tritonnb": _grpc_port(lambda port: servers.tritonnb(repository, *models, grpc=port)),
-        INLINE: _grpc_port(lambda port: servers.tritonnb(inline(repository), *models, grpc=port)),
+        "triton": grpc_port(lambda port: servers.triton(repository, scratch, grpc=port)),
+        "tritonnb": grpc_port(lambda port: servers.tritonnb(repository, *models, grpc=port)),
+        INLINE: grpc_port(lambda port: servers.tritonnb(inline(repository), *models, grpc=port)),
     }
-    return {**measure_cases(_CASES, started, rounds, partial(_measure, seconds=seconds), "gRPC: ")}
+    return {**measure_cases(_CASES, started, rounds, partial(measure_grpc, seconds=seconds), "gRPC: ")}
 
 
 @contextmanager
-def _grpc_port(start: Callable[[int], AbstractContextManager[str]]) -> Iterator[str]:
+def grpc_port(start: Callable[[int], AbstractContextManager[str]]) -> Iterator[str]:
     """Run a server with a free gRPC port; yields the port."""
     port = servers.free_port()
     with start(port):
         yield str(port)
 
 
-def _measure(port: str, case: Case, connections: int, *, seconds: int) -> Measured:
+def measure_grpc(port: str, case: Case, connections: int, *, seconds: int) -> Measured:
     """Warm up with 0 connections, or measure."""
     if not connections:
         return grpc_load(int(port), case.models, case.values, 8, 1)

@@ -28,7 +28,7 @@ _PARAMETER = 'parameters { key: "EXECUTE_ON_ANY_THREAD" value { string_value: "t
 
 #: FP32 values of an input: 64 bytes, an image of 600 KB, and 8 MB.
 SMALL, IMAGE, LARGE = 16, 3 * 224 * 224, 2 * 1024 * 1024
-_IDENTITY = "identity_fp32"
+IDENTITY = "identity_fp32"
 _COPIES = tuple(f"copy_{number}" for number in range(8))
 _TWO_INSTANCES = "two_instances"
 
@@ -51,7 +51,7 @@ class Case:
         Whether the models with ``EXECUTE_ON_ANY_THREAD`` are measured, too.
     """
 
-    models: tuple[str, ...] = (_IDENTITY,)
+    models: tuple[str, ...] = (IDENTITY,)
     values: int = SMALL
     connections: tuple[int, ...] = (1, 8, 32)
     is_json: bool = False
@@ -80,13 +80,13 @@ CASES = {
 def http(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Requests of several sizes and kinds to one, two and eight models."""
     repository = users_repository(scratch)
-    models = (_IDENTITY, *_COPIES, _TWO_INSTANCES)
+    models = (IDENTITY, *_COPIES, _TWO_INSTANCES)
     started = {
         "triton": servers.triton(repository, scratch),
         "tritonnb": servers.tritonnb(repository, *models),
         INLINE: servers.tritonnb(inline(repository), *models),
     }
-    return {**measure_cases(CASES, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))}
+    return {**measure_cases(CASES, started, rounds, partial(measure_http, scratch=scratch, seconds=seconds))}
 
 
 def measure_cases(
@@ -116,7 +116,7 @@ def measure_cases(
     return figures
 
 
-def _measure(url: str, case: Case, connections: int, *, scratch: Path, seconds: int) -> Measured:
+def measure_http(url: str, case: Case, connections: int, *, scratch: Path, seconds: int) -> Measured:
     """Check and warm up with 0 connections, or measure."""
     requests = case.requests()
     if connections:
@@ -131,11 +131,11 @@ def users_repository(scratch: Path) -> Path:
     """A repository with the identity model, eight copies of it, and one with two instances; all declare nothing."""
     repository = scratch / "users"
     if not repository.exists():
-        source = servers.ROOT / "model_repository" / _IDENTITY
-        for name in (_IDENTITY, *_COPIES, _TWO_INSTANCES):
+        source = servers.ROOT / "model_repository" / IDENTITY
+        for name in (IDENTITY, *_COPIES, _TWO_INSTANCES):
             shutil.copytree(source, repository / name)
             config = repository / name / "config.pbtxt"
-            text = config.read_text().replace(f'"{_IDENTITY}"', f'"{name}"')
+            text = config.read_text().replace(f'"{IDENTITY}"', f'"{name}"')
             config.write_text(text.replace("count: 1", "count: 2") if name == _TWO_INSTANCES else text)
     return repository
 
@@ -151,7 +151,7 @@ def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     }
     title = "ensemble of two 1x16 FP32 identities"
     cases = {title: Case((model,), inline=True)}
-    return measure_cases(cases, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))[title]
+    return measure_cases(cases, started, rounds, partial(measure_http, scratch=scratch, seconds=seconds))[title]
 
 
 _TWO_STEPS = """
@@ -175,11 +175,11 @@ def ensemble_repository(scratch: Path) -> Path:
     """Return a repository with the ensemble ``two_steps`` of two identity models."""
     repository = scratch / "ensemble"
     if not repository.exists():
-        source = servers.ROOT / "model_repository" / _IDENTITY
+        source = servers.ROOT / "model_repository" / IDENTITY
         for name in ("first", "second"):
             shutil.copytree(source, repository / name)
             config = repository / name / "config.pbtxt"
-            config.write_text(config.read_text().replace(_IDENTITY, name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
+            config.write_text(config.read_text().replace(IDENTITY, name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
         (repository / "two_steps" / "1").mkdir(parents=True)
         (repository / "two_steps" / "config.pbtxt").write_text(_TWO_STEPS)
     return repository

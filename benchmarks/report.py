@@ -7,17 +7,17 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import pipelines, predictions, servers, sweeps
+from benchmarks import pipelines, predictions, ratios, servers, sweeps
 from benchmarks.http import INLINE
 from benchmarks.stages import STAGES, THREAD_TIMES
 from benchmarks.tables import table
-from benchmarks.targets import below_target
+from benchmarks.targets import TITLES, below_target
 
+_BELOW = "Below the target"
 PAGE = servers.ROOT / "docs" / "performance.md"
 RESULTS = Path(__file__).parent / "results"
 #: The share of the processor time that is mentioned if the host took it.
@@ -33,14 +33,6 @@ BUDGETS = {
     "sequences": (1, 223_000),
     "in process": (8, 125_000),
 }
-_RATIO_ROWS = (
-    ("HTTP, 64 bytes each way", "http", "64 bytes each way"),
-    ("HTTP, 64 bytes in JSON", "http", "64 bytes in JSON"),
-    ("HTTP, 600 KB each way", "http", "600 KB each way"),
-    ("HTTP, an ensemble of two", "ensemble", ""),
-    ("gRPC, 64 bytes each way", "grpc", "64 bytes each way"),
-    ("gRPC, 600 KB each way", "grpc", "600 KB each way"),
-)
 
 _INTRODUCTION = """# Performance
 
@@ -54,27 +46,26 @@ Each request has its own ID and data. `tritonnb` is a Python model that declares
 
 
 def write_report() -> Path:
-    """Write the page; benchmarks without results are left out."""
+    """Write the sections of the page that have results in this checkout; the other sections stay as they are."""
     newest = _newest()
-    states = {run["state"] for run, _ in newest.values()}
-    sections = [_INTRODUCTION]
-    for name, (title, section) in SECTIONS.items():
-        if name in newest:
-            run, figures = newest[name]
-            command = f"python -m benchmarks {name} {run['options']}"
-            stolen = run.get("stolen", {}).get(name, 0.0)
-            host = f"; the host of the machine took {stolen:.0%} of its processor time" if stolen >= _NOTABLE else ""
-            other = f"; on {run['machine']}" if run.get("machine", machine()) != machine() else ""
-            sections.append(
-                f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}{other}{host}\n"
-            )
-        if name == "instructions":  # the page leads with these two
-            sections += [_ratios(newest), "## Machine\n\n" + _conditions(" or ".join(sorted(states)))]
-    rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
-    if rows:
+    sections = {part.partition("\n")[0]: f"## {part}" for part in PAGE.read_text().split("\n## ")[1:]}
+    for name, (run, figures) in newest.items():
+        title, section = SECTIONS[name]
+        command = f"python -m benchmarks {name} {run['options']}"
+        stolen = run.get("stolen", {}).get(name, 0.0)
+        host = f"; the host of the machine took {stolen:.0%} of its processor time" if stolen >= _NOTABLE else ""
+        where = f"; on {run['machine']}, {run['state']}" if "machine" in run else ""
+        sections[title] = (
+            f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}{where}{host}\n"
+        )
+    # The list needs all of them; else the list of the page stays, which names the earlier figures.
+    if all(name in newest for name in TITLES):
+        rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
         head = ("times Triton's, if no other is named", "connections", "target", "measured")
-        sections.append(f"## Below the target\n\n{table(head, rows)}\n{why}\n")
-    PAGE.write_text("\n".join(sections))
+        sections[_BELOW] = f"## {_BELOW}\n\n{table(head, rows)}\n{why}\n"
+    titles = [title for title, _ in SECTIONS.values()]
+    ordered = [sections.pop(title) for title in [*titles, _BELOW] if title in sections]
+    PAGE.write_text("\n".join(part.rstrip("\n") + "\n" for part in [_INTRODUCTION, *ordered, *sections.values()]))
     return PAGE
 
 
@@ -97,17 +88,6 @@ def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
         measured = {name: figures for name, figures in results.items() if isinstance(figures, dict) and figures}
         newest.update({name: (results, figures) for name, figures in measured.items() if name in SECTIONS})
     return newest
-
-
-def _conditions(state: str) -> str:
-    rows = [
-        ("machine", machine()),
-        ("Python", platform.python_version()),
-        ("tritonnb", f"{version('tritonnb')}, {state}"),
-        ("Triton", f"the binary of {servers.PACKAGE} (Triton 2.51), Python backend"),
-        ("packages", ", ".join(f"{name} {version(name)}" for name in ("numpy", "tornado", "uvloop", "onnxruntime"))),
-    ]
-    return table(("", ""), rows)
 
 
 def _processor() -> str:
@@ -215,19 +195,27 @@ def _instructions(figures: dict[str, Any]) -> str:
     )
 
 
-def _ratios(newest: dict[str, tuple[dict[str, Any], Any]]) -> str:
-    """Return the section with the rates divided by Triton's: its rows are the targets of the page."""
+def _ratios(figures: dict[str, Any]) -> str:
+    """The rates divided by Triton's: the targets of the page."""
     rows = []
-    for title, benchmark, case in _RATIO_ROWS:
-        if benchmark in newest:
-            run, figures = newest[benchmark]
-            measured = figures[case] if case else figures
-            ratios = {count: f"{own['times_triton']:.2f}" for count, own, _ in _pairs(measured, "tritonnb")}
-            where = f"{run.get('machine', machine())}, {run['when']}, commit {run['commit']}"
-            rows.append((title, *(ratios.get(count, "") for count in ("1", "8", "32")), where))
-    head = ("requests", "1 connection", "8", "32", "machine")
-    introduction = "Requests per second, divided by those of the real Triton, measured in turn on the same machine."
-    return f"## Ratios to Triton\n\n{introduction}\n\n{table(head, rows)}" if rows else ""
+    for title, target in ratios.TARGETS.items():
+        reached, latencies = {}, {}
+        for count, own, triton in _pairs(figures[title], "tritonnb"):
+            ratio, latency, limit = own["times_triton"], own["p99_ms"], triton["p99_ms"]
+            reached[count] = _marked(ratio, ratio >= target)
+            latencies[count] = f"{_marked(latency, latency <= limit)} ({limit:.2f})"
+        cells = [column.get(count, "") for column in (reached, latencies) for count in ("1", "8", "32")]
+        rows.append((title, f"{target:.1f}", *cells))
+    head = ("requests", "target", "1 connection", "8", "32", "p99 ms: 1 connection", "8", "32")
+    return (
+        f"Requests per second, divided by those of Triton 2.51 (the binary of {servers.PACKAGE}) with its Python "
+        "backend, and the p99 (Triton's in brackets), which should not be above Triton's. *Italics*: the target is "
+        "missed.\n\n" + table(head, rows)
+    )
+
+
+def _marked(value: float, is_reached: bool) -> str:
+    return f"{value:.2f}" if is_reached else f"*{value:.2f}*"
 
 
 def _costs(figures: dict[str, Any]) -> str:
@@ -391,6 +379,7 @@ def _shares(values: dict[str, float], threads: str) -> str:
 #: By name of the benchmark: the title of its section, and the function that makes it.
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "instructions": ("Instructions of a request", _instructions),
+    "ratios": ("Ratios to Triton", _ratios),
     "http": ("HTTP: identity models in Python", _cases),
     "grpc": ("gRPC: identity models in Python", _cases),
     "ensemble": ("HTTP: an ensemble of two identity models", _servers),
