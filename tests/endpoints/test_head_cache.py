@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.endpoints.http1_peer import ANSWER, Loop, Peer, Server
@@ -55,6 +57,19 @@ def test_reduced_limit_applies_to_known_heads(loop: Loop, server: Server) -> Non
     peer = Peer(loop, server)
     peer.feed(REQUEST)
     assert peer.wire.sent.startswith(b"HTTP/1.1 413 ")
+
+
+def test_known_heads_of_several_sizes_are_read_alike_in_any_order_and_any_pieces(loop: Loop, server: Server) -> None:
+    longer, bare = REQUEST.replace(b"Host: h", b"Host: longer"), b"POST /none HTTP/1.1\r\nHost: h\r\n\r\n"
+    Peer(loop, server).feed(*[REQUEST, longer, bare] * 2)
+    for requests in itertools.permutations((REQUEST, longer, bare)):
+        stream = b"".join(requests)
+        bodies = [request.partition(b"\r\n\r\n")[2] for request in requests]
+        for cut in range(1, len(stream), 3):
+            peer = Peer(loop, server)
+            peer.feed(longer, stream[:cut], stream[cut:])
+            assert [message.body for message in server.messages[-4:]] == [b"abc", *bodies], (requests, cut)
+            assert peer.wire.sent == ANSWER * 4
 
 
 def test_heads_with_trace_ids_do_not_evict_other_heads(loop: Loop, server: Server) -> None:

@@ -223,8 +223,11 @@ class Engine:
         TritonError
             If the model is not ready, or would wait for itself.
         """
-        served = self.model(request.model_name, request.model_version)
-        submit_call(submission, served, request, caller)
+        served = self.table.get(request.model_name, request.model_version)
+        if caller is None and request.caller is None:
+            submission.submit(served, request)
+        else:
+            submit_call(submission, served, request, caller)
 
     def models(self) -> list[ServedModel]:
         """Return every version that is ready, by name and version."""

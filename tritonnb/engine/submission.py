@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, RequestTrace, discard_response
@@ -45,6 +45,11 @@ def as_triton_error(error: Exception) -> TritonError:
 
 def _ignore(response: InferResponse) -> None:
     pass
+
+
+# A function is looked up by its name each time, these are not.
+_IGNORE: Final = _ignore
+_DISCARD: Final = discard_response
 
 
 class Submission:
@@ -131,7 +136,7 @@ class Submission:
 
     def _receive(self, request: InferRequest, response: InferResponse) -> None:
         if response.final:
-            request.respond = discard_response  # breaks the reference cycle, so that tensors are freed at once
+            request.respond = _DISCARD  # breaks the reference cycle, so that tensors are freed at once
         self._pass_on(response)
 
     def _pass_on(self, response: InferResponse) -> None:
@@ -139,7 +144,7 @@ class Submission:
         if response.final:
             self.done = True
             # A defect elsewhere may answer twice, and the door must not see the second answer.
-            self._on_response = _ignore
+            self._on_response = _IGNORE
         try:
             on_response(response)
         except TritonError as error:  # such as of an output that the format of the response cannot express

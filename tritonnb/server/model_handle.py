@@ -72,11 +72,6 @@ class ModelHandle(ModelViews):
         self.version = version
 
     @with_parameters_of(make_request)
-    def __call__(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
-        """Run one inference; see `infer`."""
-        return self.infer(*inputs, **options)
-
-    @with_parameters_of(make_request)
     def infer(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference and wait for it.
 
@@ -112,6 +107,8 @@ class ModelHandle(ModelViews):
         writes to them. Other arrays are copied as usual.
         """
         return self._single(infer(self.server.engine, self._request(inputs, options)))
+
+    __call__ = infer
 
     @with_parameters_of(make_request)
     def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
@@ -236,6 +233,9 @@ class ModelHandle(ModelViews):
         NotFoundError, UnavailableError
             If it is not ready.
         """
+        return self._served()
+
+    def _served(self) -> ServedModel:
         # Read without the event loop: a lookup in `ModelTable.get` is atomic, and its result does not change. A call
         # on the loop would take as long as an inference.
         try:
@@ -270,7 +270,7 @@ class ModelHandle(ModelViews):
 
     def _request(self, inputs: Sequence[Mapping[str, npt.ArrayLike] | None], options: dict[str, Any]) -> InferRequest:
         """Return the request of a call with these positional arguments and keywords."""
-        return request_of_call(self.served.spec, self.version, inputs, options)
+        return request_of_call(self._served().spec, self.version, inputs, options)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:

@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tritonnb.backends.batching import with_configured_shape
 from tritonnb.backends.execution import Execution
@@ -22,9 +22,12 @@ from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.shapes import fits
+from tritonnb.core.shapes import ExpectedTensor, fits
 from tritonnb.core.texts import printable
-from tritonnb.model_config.schema import ModelSpec, TensorSpec
+from tritonnb.model_config.schema import ModelSpec
+
+# A name of another module is looked up in two dictionaries each time.
+_RESCHEDULE: Final = TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
 
 class SingleResponseSender:
@@ -150,6 +153,10 @@ class ModelExecutor:
         self._batching = spec.max_batch_size > 0
         self._states = tuple([state.output_name for state in config.sequence_batching.state])
         self._outputs = DeclaredOutputs(spec.outputs, spec.name, self._states)
+        self._expected = {
+            name: ExpectedTensor(output.datatype, output.dims, output.reshape is not None)
+            for name, output in spec.outputs.items()
+        }
         self._output_specs = dict(spec.outputs)
         self._inputs = DeclaredInputs(list(spec.inputs), spec.name)
         self._decoupled = bool(config.model_transaction_policy.decoupled)
@@ -193,7 +200,7 @@ class ModelExecutor:
             raise failure from None
         execution.compute_ended()
         for index, request in enumerate(requests):
-            if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
+            if request.release_flags == _RESCHEDULE:
                 execution.reschedule(index)
         if not self._decoupled:
             try:
@@ -291,10 +298,10 @@ class ModelExecutor:
         # The checks end with the first warning, so that a model that always differs does not pay for them.
         if not self._outputs.has_differed:
             for output in response.outputs:
-                declared = self._output_specs.get(output.name)
+                expected = self._expected.get(output.name)
                 # Most outputs are as declared, and the check with its words is interpreted.
-                if declared is not None and not self._is_as_declared(output, declared):
-                    self._outputs.check(output, declared, self._batching)
+                if expected is not None and not self._is_as_declared(output, expected):
+                    self._outputs.check(output, self._output_specs[output.name], self._batching)
         if self._reshaped:
             response.outputs = [
                 with_configured_shape(output, self._reshaped.get(output.name), self._batching)
@@ -302,12 +309,12 @@ class ModelExecutor:
             ]
         return response
 
-    def _is_as_declared(self, output: Tensor, declared: TensorSpec) -> bool:
+    def _is_as_declared(self, output: Tensor, expected: ExpectedTensor) -> bool:
         shape = output.shape
         return (
-            output.datatype is declared.datatype
-            and declared.reshape is None
-            and fits(shape[1:] if self._batching and shape else shape, declared.dims)
+            output.datatype is expected.datatype
+            and not expected.is_reshaped
+            and fits(shape[1:] if self._batching and shape else shape, expected.dims)
         )
 
     def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:

@@ -48,15 +48,16 @@ class Tensor:
     __slots__ = ("_array", "_datatype", "_name", "_shared")
 
     # The compiled class would refuse a name of another type with its own message. With a datatype, the name and the
-    # dtype are known to be right.
+    # array are known to be right.
     def __init__(self, name: object, array: npt.ArrayLike, _datatype: DataType | None = None) -> None:
         self._shared = False
         values = array if type(array) is _ARRAY else _plain(array)
-        self._array = values if values.flags.c_contiguous else np.ascontiguousarray(values)
         if _datatype is not None:
+            self._array = values
             self._name = cast(str, name)
             self._datatype = _datatype
             return
+        self._array = values if values.flags.c_contiguous else np.ascontiguousarray(values)
         if not name:
             raise (
                 TypeError("Tensor: expected name to be str or bytes, got None")
@@ -79,8 +80,10 @@ class Tensor:
 
         The model may write to it, unless ``read_only``.
         """
-        received = Tensor(tensor.name, tensor.array, tensor.datatype)
-        received._shared = not (tensor.array.flags.writeable or read_only)
+        array = tensor.array
+        flags = array.flags
+        received = Tensor(tensor.name, array if flags.c_contiguous else np.ascontiguousarray(array), tensor.datatype)
+        received._shared = not (flags.writeable or read_only)
         return received
 
     @staticmethod

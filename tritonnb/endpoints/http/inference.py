@@ -23,7 +23,7 @@ from tritonnb.endpoints.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.request_reader import RequestReader, header_length, takes_long
+from tritonnb.endpoints.http.request_reader import RequestReader, header_length, plain_number, takes_long
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
 from tritonnb.endpoints.http.transport.tornado_bridge import tornado_headers
@@ -34,6 +34,9 @@ from tritonnb.endpoints.tensors import ResponseFormat, response_size
 from tritonnb.engine.submission import Submission, as_triton_error
 from tritonnb.telemetry.tracing import Trace, Tracer
 
+# Names of other modules are looked up in two dictionaries each time, these are not.
+_JSON: Final = JSON
+_TEXT: Final = TEXT
 _JSON_HEAD: Final = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 _BINARY_HEAD: Final = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: "
 
@@ -41,6 +44,7 @@ _BINARY_HEAD: Final = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream
 Decompress: TypeAlias = Callable[[bytes | bytearray | memoryview, str | None, int], bytes | bytearray | memoryview]
 #: The head of a response, and its body if that is not joined to the head.
 _Written: TypeAlias = tuple[bytes, list[bytes | memoryview] | None]
+_decompress: Final = decompress
 _INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
@@ -85,6 +89,8 @@ class InferRoute:
     content_encoding, accept_encoding : str or None
     json_length : str or None
         ``Inference-Header-Content-Length``.
+    json_size : int
+        Its number; -1 if it is missing, or no plain number.
     forwarded_headers : dict of str to str or None
         They become request parameters; None if no headers are forwarded.
     trace_context : dict of str to str
@@ -96,6 +102,7 @@ class InferRoute:
     content_encoding: str | None
     accept_encoding: str | None
     json_length: str | None
+    json_size: int
     forwarded_headers: dict[str, str] | None
     trace_context: dict[str, str]
 
@@ -124,12 +131,12 @@ class Inference:
         self._exchange = exchange
         self._received_ns = received_ns
         self._served: InferenceModel | None = None
-        self._content_type = TEXT  # of a refusal
+        self._content_type = _TEXT  # of a refusal
         self._submission = Submission(self._responded)
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
-    def submit(self, chunks: list[bytes | memoryview], decompress: Decompress = decompress) -> None:
+    def submit(self, chunks: list[bytes | memoryview], decompress: Decompress | None = None) -> None:
         """Read the request and submit it to its model; a refused request is answered at once.
 
         Parameters
@@ -137,7 +144,7 @@ class Inference:
         chunks : list of bytes or memoryview
             The body; a large body is a single writeable `memoryview`.
         decompress : callable, optional
-            Called with the body, its encoding and the limit.
+            Called with the body, its encoding and the limit; `decompress` by default.
         """
         services = self._services
         head = self._head
@@ -163,16 +170,18 @@ class Inference:
                 body = bytearray(raw)
             if head.content_encoding is not None:
                 raw = None
-                body = decompress(body, head.content_encoding, services.max_input_size)
+                body = (decompress or _decompress)(body, head.content_encoding, services.max_input_size)
                 if len(body) > services.max_body_size:
                     raise InvalidArgumentError(
                         f"decompressed request body: expected at most {services.max_body_size} bytes, got {len(body)}; "
                         "HttpOptions.max_body_size is the limit"
                     )
-            length = header_length(head.json_length, body)
+            length = head.json_size
+            if not 0 <= length <= len(body):
+                length = header_length(head.json_length, body)
             # Up to here Triton labels its errors text/plain, although they are JSON; what the reader finds is labelled
             # application/json.
-            self._content_type = JSON
+            self._content_type = _JSON
             if takes_long(served.spec, body, length):
                 self._read_aside(served, body, length)
                 return
@@ -449,12 +458,14 @@ def _cancel(pending: asyncio.Future[Any]) -> None:
 
 def _parse_head(match: re.Match[str], headers: LightHeaders, forward_pattern: re.Pattern[str] | None) -> InferRoute:
     model, version = match.groups()
+    json_length = headers.get("Inference-Header-Content-Length")
     return InferRoute(
         model,
         version,
         content_encoding=headers.get("Content-Encoding"),
         accept_encoding=headers.get("Accept-Encoding"),
-        json_length=headers.get("Inference-Header-Content-Length"),
+        json_length=json_length,
+        json_size=-1 if json_length is None else plain_number(json_length),
         forwarded_headers=_forwarded_headers(headers, forward_pattern),
         trace_context={name: value for name in _TRACE_CONTEXT if (value := headers.get(name)) is not None},
     )

@@ -7,7 +7,7 @@ of them at known offsets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from tritonnb.endpoints.protocols import InferenceModel
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.engine.shared_memory import SharedMemory
 from tritonnb.model_config.schema import ModelSpec
+
+_ID: Final = b'{"id":'
 
 
 def header_length(value: str | None, body: bytes | bytearray | memoryview) -> int:
@@ -40,7 +42,9 @@ def header_length(value: str | None, body: bytes | bytearray | memoryview) -> in
     if value is None:
         return len(body)
     # The common case first. Leading digits count, as for C's `strtol`, so `12.5` is 12.
-    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value)
+    length: int | None = plain_number(value)
+    if length == -1:
+        length = leading_number(value)
     if length is None:
         raise InvalidArgumentError(f"Unable to parse Inference-Header-Content-Length, got: {value}")
     if not -(2**31) <= length < 2**31:
@@ -51,6 +55,11 @@ def header_length(value: str | None, body: bytes | bytearray | memoryview) -> in
     if not 0 <= length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
     return length
+
+
+def plain_number(value: str) -> int:
+    """Return the number that a text of digits is; -1 for any other text, and for a long one."""
+    return int(value) if len(value) < 20 and value.isdecimal() else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +143,17 @@ class RequestReader:
         """
         if raw is None:
             raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
-        cached = self.find(served, body, raw)
-        if cached is not None:
-            return cached
+        # A request with an ID is never stored, and clients write it first: its JSON need not be hashed.
+        begins_with_id = raw.startswith(_ID)
+        if not begins_with_id:
+            cached = self.find(served, body, raw)
+            if cached is not None:
+                return cached
         request, response_format = read_request(
             served.spec, served.version, body, length, self._max_input_size, self._shared_memory, raw
         )
         served.check(request)
-        if not request.id:
+        if not (begins_with_id or request.id):
             self.store(served, body, raw, request, response_format)
         return request, response_format
 

@@ -19,12 +19,12 @@ from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, 
 from tritonnb.backends.execution import Execution, FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError, strip_traceback
 from tritonnb.core.messages import Caller
-from tritonnb.engine.execution.loop import run_in_thread, settle
+from tritonnb.engine.execution.loop import ThreadState, run_in_thread, settle
 from tritonnb.scheduling.instances import RateLimiter
 
 logger = logging.getLogger(__name__)
 
-_this_thread = threading.local()
+_this_thread: Final = ThreadState()
 
 #: How long a readiness check may take, in seconds, as on Triton.
 TIME_LIMIT_S = 5.0
@@ -337,7 +337,7 @@ def instance_that_waits() -> Instance | None:
         If the event loop runs on this thread, and would wait for itself.
     """
     # By thread, so that a library of the model that calls the server is recognised as well.
-    instance: Instance | None = getattr(_this_thread, "instance", None)
+    instance: Instance | None = _this_thread.instance
     if instance is not None:
         instance.check_may_wait()
     return instance

@@ -43,6 +43,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
 
 
+class ThreadState(threading.local):
+    """What the code of a thread belongs to: here, since a compiled class cannot inherit from this class.
+
+    Attributes
+    ----------
+    instance : Instance or None
+        The model instance whose code runs. Without this default, a look in another thread raises an error inside.
+    """
+
+    instance: Any = None
+
+
 class BackgroundLoop:
     """An event loop in its own daemon thread.
 

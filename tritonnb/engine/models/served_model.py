@@ -28,7 +28,7 @@ from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
-_serials = itertools.count(1)
+_serials: Final = itertools.count(1)
 _monotonic_ns: Final = time.monotonic_ns  # for each request
 logger = logging.getLogger(__name__)
 _load_numbers = itertools.count(1)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.core.shapes import element_count, fits, shape_text
+from tritonnb.core.shapes import ExpectedTensor, element_count, fits, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE: Final = (
@@ -40,11 +40,14 @@ class RequestValidator:
         self._required = sum(1 for tensor in spec.inputs.values() if not tensor.optional)
         self._names_matter = self._required < len(spec.inputs)
         self._max_batch_size = spec.max_batch_size
-        self._inputs = dict(spec.inputs)
+        self._inputs = {
+            name: ExpectedTensor(tensor.datatype, tensor.dims, tensor.reshape is not None)
+            for name, tensor in spec.inputs.items()
+        }
         self._outputs = frozenset(spec.outputs)
         self._correlation_id = spec.correlation_id
         names = sorted(spec.inputs)  # the order in which a client lists its inputs is irrelevant
-        self._compared = [name for name in names if -1 in spec.inputs[name].dims and not spec.inputs[name].ragged]
+        self._compared = {name for name in names if -1 in spec.inputs[name].dims and not spec.inputs[name].ragged}
         self._shape_tensors = [name for name in names if spec.inputs[name].shape_tensor]
         # Most models have fixed shapes and need no key at all; comparing None with None is cheap.
         self._keyed = self._names_matter or bool(self._compared or self._shape_tensors)
@@ -63,18 +66,21 @@ class RequestValidator:
         self._check_names(request, inputs)
         if self._batching:
             self._check_batch(request, inputs)
+        compared: list[tuple[str, tuple[int, ...]]] = []
         for name, tensor, shape in inputs:
-            spec = self._inputs[name]
-            if tensor.datatype is not spec.datatype:
+            expected = self._inputs[name]
+            if tensor.datatype is not expected.datatype:
                 self._refuse(
                     request,
                     f"inference input '{name}' data-type is '{tensor.datatype.name}', but model "
-                    f"'{self._spec.name}' expects '{spec.datatype.name}'",
+                    f"'{self._spec.name}' expects '{expected.datatype.name}'",
                 )
             dims = shape[1:] if self._batching else shape
             # A -1 of the request is refused below, with its own text.
-            if dims != spec.dims and not fits(dims, spec.dims) and not _fits_either_way(dims, spec.dims):
-                self._refuse_shape(request, spec, shape)
+            if not fits(dims, expected.dims) and not _fits_either_way(dims, expected.dims):
+                self._refuse_shape(request, self._spec.inputs[name], shape)
+            if name in self._compared:
+                compared.append((name, dims))
             if isinstance(tensor, UndecodedTensor):
                 if -1 in dims or self._is_impossible(request, tensor):
                     self._refuse(
@@ -85,14 +91,14 @@ class RequestValidator:
                 tensor = request.inputs[name] = self._decoded(request, tensor)
             elif self._batching and not shape[0]:
                 self._check_size(request, tensor, 0)
-            if spec.reshape is not None:
-                request.inputs[name] = self._reshaped(tensor, spec, dims)
+            if expected.is_reshaped:
+                request.inputs[name] = self._reshaped(tensor, self._spec.inputs[name], dims)
         if self._batching:
             self._check_batch_size(request)
         if self._correlation_id is not None:
             self._check_correlation_id(request, self._correlation_id)
         if self._keyed:
-            request.batch_key = self._key(request)
+            request.batch_key = self._key(request, compared)
 
     def _check_correlation_id(self, request: InferRequest, control: TensorSpec) -> None:
         is_string = isinstance(request.correlation_id, str)
@@ -198,14 +204,22 @@ class RequestValidator:
         shape = batch + resolve_reshape(dims, spec.dims, spec.reshape or ())
         return Tensor(tensor.name, tensor.datatype, tensor.array.reshape(shape))
 
-    def _key(self, request: InferRequest) -> tuple[object, ...]:
-        """Return the batch key: requests with equal keys may share a batch."""
-        inputs = request.inputs
-        shapes = [(name, inputs[name].shape[1:]) for name in self._compared if name in inputs]
+    def _key(self, request: InferRequest, shapes: list[tuple[str, tuple[int, ...]]]) -> tuple[object, ...]:
+        """Return the batch key: requests with equal keys may share a batch.
+
+        Parameters
+        ----------
+        request : InferRequest
+        shapes : list of tuple
+            Names and dims of the inputs that have variable dims.
+        """
+        if len(shapes) > 1:
+            shapes.sort()  # the order in which a client lists its inputs is irrelevant
         if not self._names_matter and not self._shape_tensors:
             return tuple(shapes)
         # As on Triton, optional inputs that are present in one request and missing in another keep the two apart.
-        names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
+        inputs = request.inputs
+        names: tuple[object, ...] = (frozenset(inputs),) if self._names_matter else ()
         # The values of a shape tensor are a shape, so Triton compares them as well.
         tensors = [inputs[name] for name in self._shape_tensors if name in inputs]
         return (*names, *shapes, *[(tensor.name, tensor.shape, tensor.array.tobytes()) for tensor in tensors])

@@ -223,7 +223,7 @@ class ModelTable:
         """
         newest = self._newest.get(name)
         # Nearly every request asks for the newest version, and this is on the path of every request.
-        if newest is not None and version in (-1, newest.version):
+        if newest is not None and (version == -1 or version == newest.version):
             return newest
         model = self.models.get(name)
         if model is None or not (model.versions or model.lacks_version):

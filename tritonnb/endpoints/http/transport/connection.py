@@ -34,7 +34,8 @@ from tritonnb.endpoints.http.transport.request_parser import (
 
 #: The limits of pending requests: of one connection, before its first response, whose size is not known, and of all
 #: connections of an endpoint together; each may have one.
-_MAX_PIPELINED, _FIRST_PIPELINED, _ALL_PIPELINED = 32, 4, 4096
+_MAX_PIPELINED: Final = 32
+_FIRST_PIPELINED, _ALL_PIPELINED = 4, 4096
 #: Seconds that a client has to read the response to a request that was refused before the end of its body.
 _LINGER: Final = 2.0
 #: Seconds between checks whether a client that has stopped sending is still connected.

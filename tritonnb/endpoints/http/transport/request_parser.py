@@ -133,6 +133,7 @@ class RequestParser:
         self._receiver = receiver
         self._cache = cache
         self._head: Head  # of the last request
+        self._known_size = 0  # bytes of the last known head
         self._left = 0  # bytes of its body that have not arrived, if `Content-Length` frames it
         self._is_storable = False  # whether the last head may be stored in the cache
         self._parser = self._new_parser()
@@ -184,17 +185,23 @@ class RequestParser:
         DelegateError
             If the receiver of the requests fails.
         """
+        heads, is_first = self.heads, self.between
+        # Most heads of a client are of the same size, and a known head has no other end.
+        guess = at + self._known_size
+        # Compiled, a slice that begins behind the end of its bytes is an error.
+        if is_first and at < guess <= len(data) and data[guess - len(_END) : guess] == _END:
+            head = self._cache.find(data, at, guess)
+            if head is not None:
+                return self._pass_on(head, data, guess)
         # The end of a head, and of a chunked body. The next one ends a body that contains it, and two requests at most.
         end = data.find(_END, at) + len(_END)
         if end < len(_END):
             end = len(data)
-        heads, is_first = self.heads, self.between
         if is_first:
-            head = self._cache.find(data, at, end)
+            head = self._cache.find(data, at, end) if end != guess else None
             if head is not None:
-                stop = end + head.length
-                self._pass_on(head, data[end:stop])
-                return stop
+                self._known_size = end - at
+                return self._pass_on(head, data, end)
         elif self._left:
             end = min(len(data), at + self._left)
         self._parse_all(data[at:end])
@@ -206,9 +213,11 @@ class RequestParser:
                 self._cache.store(data[at:end], self._head)
         return end
 
-    def _pass_on(self, head: Head, body: bytes) -> None:
-        """Pass a complete request to the receiver."""
+    def _pass_on(self, head: Head, data: bytes, end: int) -> int:
+        """Pass on a complete request with a body that begins at ``end``; return where it ends."""
         receiver = self._receiver
+        stop = end + head.length
+        body = data[end:stop]
         try:
             receiver.head_received(head)
             if body:
@@ -216,6 +225,7 @@ class RequestParser:
             receiver.complete()
         except Exception as error:
             raise _as_own_error(error) from error
+        return stop
 
     def _parse_all(self, data: bytes) -> None:
         rest: bytes | None = data
