@@ -60,7 +60,7 @@ def read_long(message: memoryview, kind: type[M]) -> M:
         raise DecodeError from None
     read = kind.FromString(bytes(rest))
     for index, piece in pieces:
-        read.inputs[index].contents.MergeFromString(bytes(piece))  # type: ignore[attr-defined]
+        read.inputs[index].contents.MergeFromString(bytes(piece))
     return read
 
 
