@@ -231,6 +231,22 @@ def test_closed_receiver_releases_port_and_thread() -> None:
     tnb.otlp_receiver(receiver.port).close()
 
 
+@pytest.mark.parametrize(
+    ("port", "host", "error"),
+    [
+        (65_536, "127.0.0.1", tnb.TritonError),
+        ("4318", "127.0.0.1", tnb.TritonError),
+        (0, "no.such.host.invalid", tnb.TritonError),
+        (0, "a" * 64, UnicodeError),
+    ],
+)
+def test_receiver_that_cannot_listen_leaves_no_thread(port: Any, host: Any, error: type[Exception]) -> None:
+    before = threading.active_count()
+    with pytest.raises(error):
+        tnb.otlp_receiver(port, host=host)
+    assert threading.active_count() == before
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_ten_thousand_spans_take_less_than_two_seconds_of_processor_time(form: str) -> None:
     encode, headers = FORMS[form]

@@ -27,6 +27,7 @@ from tritonnb.recording.recording import Recording
 
 #: The default port of OTLP over HTTP, and the path of traces.
 PORT, PATH = 4318, "/v1/traces"
+_LAST_PORT = 65_535
 #: Requests that are kept, and bytes of a message, before and after decompression.
 _KEPT, _MAX_MESSAGE = 200_000, 64 << 20
 
@@ -67,6 +68,8 @@ class OtlpReceiver(OfThisProcess):
     """
 
     def __init__(self, port: int, host: str) -> None:
+        if not isinstance(port, int) or not 0 <= port <= _LAST_PORT:
+            raise InvalidArgumentError(f"OTLP receiver: expected a port from 0 to {_LAST_PORT}, got {port!r}")
         self.requests: deque[TracedRequest] = deque(maxlen=_KEPT)
         self.host = host
         self._listeners: list[OnRequest] = []
@@ -81,6 +84,9 @@ class OtlpReceiver(OfThisProcess):
                 f"OTLP receiver: port {port} of {host} cannot be opened ({error.strerror}): "
                 "close the other receiver, or choose another port"
             ) from None
+        except BaseException:  # such as an interrupt of the cell
+            loop.stop()
+            raise
         self._loop = loop
         self._finalizer = forks.finalize(self, _stop, loop, self._transport, self.port)
 
@@ -202,6 +208,8 @@ def otlp_receiver(port: int = PORT, *, host: str = "127.0.0.1") -> OtlpReceiver:
 
     Raises
     ------
+    InvalidArgumentError
+        If the port is not from 0 to 65535.
     UnavailableError
         If the port is in use.
 
