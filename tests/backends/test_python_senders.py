@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from tests.backends.models import Loaded, request, rows
 from tests.backends.python_models import HEAD, SCRIPTED, Load, load_model, run, value_of
+from tests.waiting import wait_for
 from tritonnb.backends.isolation import codec
 from tritonnb.backends.isolation.codec import Encoded, Packer, encode_request
 from tritonnb.core.errors import InternalError
@@ -19,13 +18,6 @@ from tritonnb.core.messages import InferRequest
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 CLOSED = "Unable to send response. Response sender has been closed."
 SECOND = "cannot send more than one response"
-
-
-def wait(loaded: Loaded, condition: Callable[[], bool]) -> None:
-    """Wait for a condition on the responses of senders; the test's own time limit applies."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.01)
 
 
 # --- decoupled models -----------------------------------------------------------------------------
@@ -126,7 +118,7 @@ def test_unawaited_tasks_of_a_coroutine_continue(load: Load, tmp_path: Path) -> 
     loaded = load(tmp_path, LATER)
     for value in (1, 2):
         loaded.run(request(IN0=rows(value)))
-        wait(loaded, lambda count=value: len(loaded.streamed) == count)  # type: ignore[misc]
+        wait_for(lambda count=value: len(loaded.streamed) == count)  # type: ignore[misc]
     assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1, 2]
 
 
@@ -160,7 +152,7 @@ def test_model_sees_cancellation_during_execution(load: Load, tmp_path: Path) ->
     requests = request(IN0=rows(0)), request(IN0=rows(0))
     with ThreadPoolExecutor(1) as instance:
         execution = instance.submit(loaded.run, *requests)
-        wait(loaded, lambda: len(loaded.streamed) == 1)
+        wait_for(lambda: len(loaded.streamed) == 1)
         cancel(loaded, requests[0])
         assert execution.result() == [None, None]
     assert str(loaded.streamed[1][1].error) == "[True, False]"
@@ -213,5 +205,5 @@ def test_kept_response_sender_reports_the_cancellation(load: Load, tmp_path: Pat
     kept = request(IN0=rows(0))
     assert loaded.run(kept) == [None]
     cancel(loaded, kept)
-    wait(loaded, lambda: len(loaded.streamed) == 1)
+    wait_for(lambda: len(loaded.streamed) == 1)
     assert str(loaded.streamed[0][1].error) == "cancelled"

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.waiting import wait_for
 
 PACKAGE = Path(__file__).parents[2]
 #: A model that logs its batches: the ids of the requests of each execution.
@@ -145,22 +146,19 @@ def start(
         f"http://127.0.0.1:{http}", f"grpc://127.0.0.1:{grpc}", process, trace_file, repository, triton
     )
     try:
-        _wait_until_ready(server)
+        wait_for(lambda: _is_ready(server))
         yield server
     finally:
         server.stop()
 
 
-def _wait_until_ready(server: ServerProcess) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        assert server.process.poll() is None, "the server ended: see server.log"
-        try:
-            with urllib.request.urlopen(f"{server.http}/v2/health/ready", timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
-    raise AssertionError("the server did not become ready: see server.log")
+def _is_ready(server: ServerProcess) -> bool:
+    assert server.process.poll() is None, "the server ended: see server.log"
+    try:
+        with urllib.request.urlopen(f"{server.http}/v2/health/ready", timeout=1):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def _free_ports(count: int) -> list[int]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pytest
 
+from tests.waiting import wait_for
 from tritonnb.core.errors import UnavailableError
 from tritonnb.engine.execution.loop import BackgroundLoop
 
@@ -92,8 +93,7 @@ def test_call_after_the_loop_has_ended_gets_an_error() -> None:
 def test_event_loop_that_has_ended_can_be_stopped() -> None:
     background = BackgroundLoop()
     background.loop.call_soon_threadsafe(sys.exit)
-    while not background.loop.is_closed():
-        pass
+    wait_for(background.loop.is_closed)
     background.stop()
     background.stop()
     assert not background.alive

@@ -22,6 +22,7 @@ import tritonnb as tnb
 from tests.client.conftest import needs_triton
 from tests.client.servers import PACKAGE, ServerProcess, start, write_model
 from tests.lab.traces.traffic import send
+from tests.waiting import wait_for
 from tritonnb.client.trace_state import TRACE_COUNT
 from tritonnb.notebook import remote_view
 
@@ -72,11 +73,9 @@ def recording(remote: tnb.Remote, kill: Callable[[], None]) -> None:
 
 def loading(remote: tnb.Remote, kill: Callable[[], None]) -> None:
     load = tnb.load(remote["one"], clients=4, grace=2)
-    while load.completed < 20:
-        time.sleep(0.01)
+    wait_for(lambda: load.completed >= 20)
     kill()
-    while not load.failed:
-        time.sleep(0.01)
+    wait_for(lambda: load.failed)
     load.stop()
     result = load.wait(30)
     assert result.failed

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.server.bls.conftest import Write
+from tests.waiting import wait_for
 from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
@@ -208,8 +209,7 @@ def test_decoupled_coroutine_serves_other_requests_while_waiting(server: Server,
     handle = server["coroutine"]
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(handle.infer_all, X=np.array([[0]], np.float32))
-        while not server.stats("coroutine")["model_stats"][0]["execution_count"]:
-            pass
+        wait_for(lambda: server.stats("coroutine")["model_stats"][0]["execution_count"])
         assert [response["Y"].item() for response in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
         assert [response["Y"].item() for response in first.result(timeout=30)] == [0]
 
