@@ -125,9 +125,7 @@ def test_p99_of_a_group_is_close_to_that_of_all_replicas(
     plan = replicas_for(LARGE_RATE)
     replicas, rate = plan.best.replicas, LARGE_RATE
     arrivals = tnb.poisson(rate, 600 * replicas / rate, seed=2)
-    times = Resampled(
-        recording.twin().times.without_pauses, 2, round(arrivals[-1].time_us * 1000), len(arrivals), replicas
-    )
+    times = Resampled(recording.twin().times.without_pauses, 2, round(arrivals[-1].time_us * 1000), replicas)
     kept = tnb.simulate(plan.best.config, arrivals, times, replicas=replicas, keep="latencies", seed=2)
     late = kept.received_ns > 0.25 * kept.received_ns.max()
     p99_ms = np.quantile(kept.latency_ns[late] / 1e6, 0.99)

@@ -36,8 +36,8 @@ VARYING = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
 class Machine(VaryingService):
     """5 ms and 1 ms per row; busy instances slow each other down, and the machine stalls at given times.
 
-    With slow phases, it needs 2.5 times as long during 80 of every 500 ms; for the first ``slow_s`` seconds, 1.5 times;
-    with caches, twice as long after its instance was idle for long; with a slow clock, after all were.
+    With slow phases, it needs 2.5 times as long during 80 of every 500 ms; with caches, twice as long after its own
+    instance was idle for long; with a slow clock, after all were.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class Machine(VaryingService):
         slow_down: float = 0.0,
         stalls_ms: tuple[int, ...] = (),
         slow_phases: bool = False,
-        slow_s: float = 0.0,
         caches: bool = False,
         slow_clock: bool = False,
     ) -> None:
@@ -53,7 +52,6 @@ class Machine(VaryingService):
         self.slow_down = slow_down
         self.slow_phases = slow_phases
         self.stalls_ms = stalls_ms
-        self.slow_ns = slow_s * 1e9
         self.caches = caches
         self.slow_clock = slow_clock
 
@@ -64,8 +62,6 @@ class Machine(VaryingService):
             time_ns = self.function(rows) * (1 + self.slow_down * (busy - 1))
             if self.slow_phases and now_ns % (500 * MS) < 80 * MS:
                 time_ns *= 2.5
-            if now_ns < self.slow_ns:
-                time_ns *= 1.5
             if self.caches:
                 time_ns *= 1 + idle_ns / (idle_ns + 20 * MS)
             if self.slow_clock:
@@ -179,17 +175,6 @@ def test_slow_phases_of_a_machine_stay_together() -> None:
     other = tnb.simulate(config, tnb.poisson(90, 30, seed=2), machine)
     prediction = twin.predict(arrivals=other.arrivals())
     assert prediction.latency_p99_ms.value == pytest.approx(other.summary()["latency_p99_ms"], rel=0.1)
-
-
-@pytest.mark.parametrize(("rate", "slow_s"), [(10, 30), (50, 0)])
-def test_executions_take_as_long_as_those_recorded_at_such_a_rate(rate: float, slow_s: float) -> None:
-    """A machine with little to do may be slower: its caches are cold, and its clocks are low."""
-    config, later = 'name: "m" max_batch_size: 1', tnb.poisson(50, 10, seed=2)
-    arrivals = [*tnb.poisson(10, 20, seed=1), *(arrival.at(arrival.time_us + 20e6) for arrival in later)]
-    twin = tnb.simulate(config, arrivals, Machine(slow_s=20)).twin()
-    other = tnb.simulate(config, tnb.poisson(rate, 30, seed=3), Machine(slow_s=slow_s))
-    prediction = twin.predict(arrivals=other.arrivals())
-    assert prediction.latency_p50_ms.value == pytest.approx(other.summary()["latency_p50_ms"], rel=0.1)
 
 
 @pytest.mark.parametrize(("rate", "count"), [(60, 1), (120, 1), (20, 1), (60, 2)])
@@ -446,18 +431,3 @@ def test_generation_counts_as_one_request_in_a_prediction() -> None:
     prediction = rec.twin().predict()
     assert prediction.latency_p50_ms.value == pytest.approx(rec.summary()["latency_p50_ms"], rel=0.3)
     assert prediction.throughput.value == pytest.approx(rec.summary()["rate"], rel=0.3)
-
-
-@pytest.mark.parametrize(("rate", "slow_s"), [(3, 30), (15, 0)])
-def test_rate_of_generations_is_that_of_their_steps(rate: float, slow_s: float) -> None:
-    """As for single requests, executions take as long as those recorded with as many steps per second."""
-    config = 'name: "m" max_batch_size: 1 sequence_batching { iterative_sequence: true oldest { } }'
-
-    def generations(rate: float, seconds: float, seed: int, begin_us: float = 0.0) -> list[Arrival]:
-        return [Arrival(begin_us + one.time_us, steps=4) for one in tnb.poisson(rate, seconds, seed=seed)]
-
-    arrivals = [*generations(3, 20, seed=1), *generations(15, 10, seed=2, begin_us=20e6)]
-    twin = tnb.simulate(config, arrivals, Machine(slow_s=20)).twin()
-    other = tnb.simulate(config, generations(rate, 30, seed=3), Machine(slow_s=slow_s))
-    prediction = twin.predict(arrivals=other.arrivals())
-    assert prediction.latency_p50_ms.value == pytest.approx(other.summary()["latency_p50_ms"], rel=0.1)

@@ -396,12 +396,6 @@ class LearnedTimes(VaryingService):
         return replace(self, executions=tuple(replace(one, begin_ns=begin_ns) for one, begin_ns in executions))
 
     @cached_property
-    def rows_until(self) -> tuple[list[int], list[int]]:
-        """The begins of all executions, and the rows that were executed before each and in all."""
-        rows = accumulate((one.rows for one in self.executions), initial=0)
-        return [one.begin_ns for one in self.executions], list(rows)
-
-    @cached_property
     def dispatch_share(self) -> float:
         """The share of the time (0 to 1, median) that passes before the execution begins."""
         return statistics.median(one.dispatch_ns / max(1, one.time_ns) for one in self.executions)

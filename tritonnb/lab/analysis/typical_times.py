@@ -31,8 +31,8 @@ _UNKNOWN_DEVIATION = 0.1
 _WELL_SUPPORTED = 0.5
 #: Few executions are believed up to this number of standard deviations above what their neighbours suggest.
 _BELIEVED = 3.0
-#: Iterations of the robust regression, and rounds of the search for stalls.
-_ITERATIONS, _STALL_ROUNDS = 8, 3
+#: Iterations of the robust regression.
+_ITERATIONS = 8
 #: Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 _ROBUST = 1.4826
 
@@ -105,7 +105,11 @@ class TypicalTimes:
 
     def __init__(self, times_ns: Mapping[int, Sequence[float]]) -> None:
         recorded = {rows: sorted(max(1.0, time) for time in times) for rows, times in sorted(times_ns.items())}
-        regular = _without_stalls(recorded)
+        points = _points(recorded)
+        regular = {rows: _not_stalled(rows, times, points) for rows, times in recorded.items()}
+        if not any(regular.values()):
+            regular = recorded
+        # The stalled executions of a rare size would distort what it suggests for its neighbours.
         points = _points(regular)
         self._rows = list(regular)
         self._points = points
@@ -244,21 +248,6 @@ def _line(points: Sequence[tuple[int, float, float]]) -> tuple[float, float]:
         base = mean_y - slope * mean_x
         residuals = [max(1e-3, abs(base + slope * x - y) / y) for x, y, _ in points]
     return base, slope
-
-
-def _without_stalls(recorded: Mapping[int, list[float]]) -> dict[int, list[float]]:
-    """Return the executions that are not stalled, by size.
-
-    The stalled executions of a rare size distort what it suggests for its neighbours: without them, others are seen.
-    """
-    regular = dict(recorded)
-    for _ in range(_STALL_ROUNDS):
-        points = _points(regular)
-        found = {rows: _not_stalled(rows, times, points) for rows, times in recorded.items()}
-        if found == regular or not any(found.values()):
-            break
-        regular = found
-    return regular
 
 
 def _not_stalled(rows: int, times: list[float], points: Sequence[_Point]) -> list[float]:

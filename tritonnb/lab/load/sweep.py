@@ -223,12 +223,10 @@ def sweep(
         sent_arrivals = arrivals_at(rate)
         sent = [] if isinstance(sent_arrivals, ClosedLoop) else as_arrivals(sent_arrivals)
         span_ns = round(max((one.time_us for one in sent), default=0.0) * 1000) or _span_ns(recordings)
-        count = sum(one.rows for one in sent) or requests * (rows or 1)
 
         def predict(edits: dict[str, object], configs: Configs) -> Trial:
             if learned:  # with stalls as often as in the measured trials
-                counts = dict.fromkeys(learned, max(1, count))
-                services = resampled_services(learned, configs, seed, max(1, span_ns), counts)
+                services = resampled_services(learned, configs, seed, max(1, span_ns))
             else:
                 services = {name: table(one.times) for name, one in measured(stopping).items()}
             return replace(SimulatedTrials(bound, seed, services).run(sent_arrivals, edits, configs), predicted=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +18,6 @@ from tritonnb.lab.simulation.service import Draw, VaryingService
 _MOST_PIECES = 1000
 #: How often the stalls of a run are repeated, since executions may go on after the last arrival.
 _REPEATED = 4
-#: A piece of the recording at a rate that differs by this factor from the run's rate is drawn half as often.
-_ALIKE = 1.5
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,8 @@ class Resampled(VaryingService):
     times : LearnedTimes
         Without pauses.
     seed : int
-    span_ns, rows : int
-        How long the run takes in ns, and the rows that are executed during it: a generation has one for each step.
+    span_ns : int
+        How long the run takes.
     machines : int
     company : Company or None
         The other models in the run.
@@ -43,7 +41,6 @@ class Resampled(VaryingService):
     times: LearnedTimes
     seed: int
     span_ns: int
-    rows: int
     machines: int = 1
     company: Company | None = None
     typical: bool = False
@@ -63,8 +60,7 @@ class Resampled(VaryingService):
         last = len(factors) - 1
         differing = 0.0 if self.typical else 1.0
         scale = math.exp(differing * rng.gauss(0.0, times.speed_variation))
-        machines = [self._pieces(rng, self._likeness) for _ in range(self.machines)]
-        # Stalls have causes outside of the server: they are as frequent at any rate.
+        machines = [self._pieces(rng) for _ in range(self.machines)]
         stalls = [stall for _ in machines for stall in self._stalls(self._pieces(rng))]
 
         def factor_at(now_ns: int) -> float:
@@ -84,24 +80,11 @@ class Resampled(VaryingService):
     def _length_ns(self) -> int:
         return max(self._recorded_ns // PIECES, self.span_ns // _MOST_PIECES, 1)
 
-    def _likeness(self, piece_ns: int) -> float:
-        """Return the weight (0 to 1) of a piece: executions at another rate are faster or slower than the run's."""
-        (begins, rows), length_ns = self.times.rows_until, self._length_ns
-
-        def executed(end_ns: int) -> int:
-            repetitions, rest_ns = divmod(end_ns, self._recorded_ns)
-            return repetitions * rows[-1] + rows[bisect_left(begins, rest_ns)]
-
-        recorded = max(1, executed(piece_ns + length_ns) - executed(piece_ns)) / length_ns / self.times.replicas
-        ratio = recorded / (self.rows / self.span_ns / self.machines)
-        return 1 / (1 + math.log(ratio, _ALIKE) ** 2)
-
-    def _pieces(self, rng: random.Random, weight: Callable[[int], float] | None = None) -> list[int]:
+    def _pieces(self, rng: random.Random) -> list[int]:
         """Return the recorded times at which the pieces of a run begin."""
         # Another recording would have consisted of other pieces: the recorded pieces are resampled first.
         learned = [rng.randrange(self._recorded_ns) for _ in range(PIECES)]
-        weights = None if weight is None else [weight(piece_ns) for piece_ns in learned]
-        return rng.choices(learned, weights, k=-(-self.span_ns // self._length_ns) + 1)
+        return rng.choices(learned, k=-(-self.span_ns // self._length_ns) + 1)
 
     def _stalls(self, pieces: Sequence[int]) -> Iterator[Stall]:
         """Yield the stalls of a run that consists of these pieces."""

@@ -202,7 +202,7 @@ class TimedModels:
         sent = sum(arrival.rows for arrival in self.arrivals)
         if name in self.calls:
             return sum(rows for (_, rows), _ in self.calls[name].executions) / max(1, sent)
-        return self.times[name].rows_until[1][-1] / max(1, sent)
+        return sum(one.rows for one in self.times[name].executions) / max(1, sent)
 
     def most_executed(self, request_rows: float) -> float:
         """Return how many requests per second full batches on all instances execute: more than the capacity."""
@@ -258,9 +258,7 @@ class TimedModels:
         """
         columns: dict[str, Columns] = {}
         span_ns = round(arrivals[-1].time_us * 1000) + 1
-        rows = sum(arrival.rows * arrival.steps for arrival in arrivals)
-        executed = {name: max(1, round(rows * self.fan_out(name))) for name in self.times}
-        services = resampled_services(self.times, self.configs, seed, span_ns, executed, replicas, typical)
+        services = resampled_services(self.times, self.configs, seed, span_ns, replicas, typical)
         services.update(self.calls)
         rate = rate_of(arrivals)
         scale = rate_of(self.arrivals) / rate if rate else 1.0
@@ -278,7 +276,6 @@ def resampled_services(
     configs: Mapping[str, pb.ModelConfig],
     seed: int,
     span_ns: int,
-    rows: Mapping[str, int],
     replicas: int = 1,
     typical: bool = False,
 ) -> dict[str, Service]:
@@ -289,8 +286,6 @@ def resampled_services(
     times, configs : dict by model
     seed, span_ns
         As of `Resampled`.
-    rows : dict of str to int
-        The rows that each model executes.
     replicas, typical
         As of `Resampled`.
     """
@@ -299,7 +294,7 @@ def resampled_services(
     return {
         name: Resampled(
             one.for_instances(instance_count(configs[name])).without_pauses,
-            *(seed, span_ns, rows[name], replicas),
+            *(seed, span_ns, replicas),
             beside[name] if len(beside) > 1 else None,
             typical,
         )
