@@ -143,10 +143,11 @@ docs: $(MODELS)
 	rm -rf docs/generated/api
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs $(SITE)
 	$(BIN)/python -m docs.sitegen.playground $(SITE) $(RUNTIME)
+	$(BIN)/python -m docs.sitegen.lite $(SITE) $(RUNTIME)
 	$(BIN)/python -m docs.sitegen.links $(SITE)
 	$(BIN)/python -m docs.sitegen.search $(SITE)
 
-# The documentation, and the playground with its runtime, which npm fetches.
+# The documentation, the playground with its runtime, and lessons in JupyterLite. npm and pip fetch what they consist of.
 site: RUNTIME := pyodide
 site: docs
 

@@ -36,6 +36,17 @@ def test_idle_worker_polls() -> None:
     worker.join()
 
 
+def test_newest_job_runs_at_once_where_there_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritonnb.notebook.worker.IN_BROWSER", True)
+    jobs, done = LatestOnlyWorker("test"), list[int]()
+    before = threading.active_count()
+    for number in range(3):
+        jobs.submit(lambda number=number: done.append(number))  # type: ignore[misc]
+    jobs.submit(lambda: 1 // 0)  # type: ignore[arg-type]
+    jobs.join()
+    assert (done, threading.active_count(), jobs.outdated) == ([0, 1, 2], before, False)
+
+
 def test_worker_can_be_stopped_and_joined_from_its_own_thread() -> None:
     ended = threading.Event()
 

@@ -49,3 +49,15 @@ def test_public_name_without_its_package_raises_a_helpful_error() -> None:
     )
     output = subprocess.check_output([sys.executable, "-c", program], text=True, cwd=ROOT)
     assert output.strip() == "blocked: numpy"
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("tnb.serve", "tornado"), ("tnb.FP32", "numpy"), ("Recording.plot", "matplotlib")]
+)
+def test_name_that_a_browser_lacks_says_what_works_there(name: str, package: str) -> None:
+    code = name.replace("Recording", "tnb.Recording")
+    program = BLOCK + f"sys.platform = 'emscripten'\nimport tritonnb as tnb\ntry:\n    {code}\n"
+    program += "except ModuleNotFoundError as error:\n    print(error)"
+    output = subprocess.check_output([sys.executable, "-c", program], text=True, cwd=ROOT)
+    assert output.startswith(f"{name} expected the package '{package}', got Python in a browser")
+    assert "simulations, their views, the debugger and worksheets work" in output

@@ -12,6 +12,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, TypeVar
 
+from tritonnb.core.browser import missing_package
+
 C = TypeVar("C", bound=type)
 
 #: The accessors of classes that have not been defined yet, by ``module:class``.
@@ -38,7 +40,10 @@ class Accessor:
 
     def __get__(self, instance: object, owner: type) -> Any:
         module, _, function = self.target.partition(":")
-        provided = getattr(import_module(module), function)
+        try:
+            provided = getattr(import_module(module), function)
+        except ImportError as error:
+            raise missing_package(f"{self._owner.__name__}.{self._name}", error) from None
         attribute = provided if self._kind is None else self._kind(provided)
         if isinstance(attribute, cached_property):  # Python tells it its name only in the body of a class
             attribute.__set_name__(self._owner, self._name)

@@ -6,6 +6,7 @@ Pausing, scrolling, zooming, stepping and saving happen in the browser, so they 
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -144,7 +145,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
             text = f"{self.history['meta']['model']}: no batch has been formed yet."
             return {"text/html": f"<p>{html.escape(text)}</p>", "text/plain": text}
         part = readable_part(recording, newest=self.live)
-        data: dict[str, str] = getattr(part.plot, self._figure(part))()._repr_mimebundle_()
+        data = _drawn(lambda: getattr(part.plot, self._figure(part))(), recording.verdict())
         if part is recording:
             return data
         where = "the newest" if self.live else "around the slowest request"
@@ -160,6 +161,15 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.slot_occupancy else "timeline"
+
+
+def _drawn(draw: Callable[[], Any], text: str) -> dict[str, str]:
+    """Return a figure by MIME type; without Matplotlib, which browsers lack, a text instead."""
+    try:
+        data: dict[str, str] = draw()._repr_mimebundle_()
+    except ModuleNotFoundError:
+        return {"text/html": f"<p>{html.escape(text)}</p>", "text/plain": text}
+    return data
 
 
 def readable_part(recording: Recording, *, newest: bool) -> Recording:
@@ -246,7 +256,7 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def last_data(self) -> dict[str, str]:
         """Return the table and both timelines by MIME type."""
-        figure: dict[str, str] = self._comparison.plot()._repr_mimebundle_()
+        figure = _drawn(lambda: self._comparison.plot(), self._comparison.difference())
         return figure | {
             "text/html": self._comparison._repr_html_() + figure["text/html"],
             "text/plain": f"{self._comparison!r}\n{figure['text/plain']}",

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 
+from tritonnb.core.browser import IN_BROWSER
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.forks import call_in_children, fork_safe
 
@@ -174,6 +175,10 @@ class LatestOnlyWorker:
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run a job soon, instead of one that was submitted before and has not begun."""
+        if IN_BROWSER:  # it has no threads
+            self._next = job
+            self._work()
+            return
         with self._lock:
             self._next = job
             if self._thread is None:
