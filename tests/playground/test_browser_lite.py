@@ -103,7 +103,10 @@ def test_views_debugger_and_worksheet_answer(lesson: Lesson) -> None:
 
 
 def test_what_needs_a_server_or_a_package_says_so(lesson: Lesson) -> None:
-    asked = {"tnb.serve()": "tnb.serve expected", "tnb.simulate('', [0], tnb.fixed(1)).plot": "Recording.plot expected"}
+    asked = {
+        "tnb.serve()": "tnb.serve expected",
+        "tnb.simulate('', [(0, 1)], tnb.fixed(1)).plot": "Recording.plot expected",
+    }
     for code, begin in asked.items():
         text = lesson.tab.evaluate(EXECUTE, f"import tritonnb as tnb\n{code}")
         assert text.startswith(begin)
