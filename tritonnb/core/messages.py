@@ -70,6 +70,26 @@ class Tensor:
         return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"
 
 
+class ExpectedTensor:
+    """What each tensor of a name is compared with: in a compiled class, since that of a configuration is not.
+
+    Attributes
+    ----------
+    datatype : DataType
+    dims : tuple of int
+        Without the batch dimension; -1 for any size.
+    is_reshaped : bool
+        Whether the backend sees another shape.
+    """
+
+    __slots__ = ("datatype", "dims", "is_reshaped")
+
+    def __init__(self, datatype: DataType, dims: tuple[int, ...], is_reshaped: bool) -> None:
+        self.datatype = datatype
+        self.dims = dims
+        self.is_reshaped = is_reshaped
+
+
 class UndecodedTensor:
     """An input as received, whose bytes have not been checked against its shape and datatype.
 

@@ -5,32 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tritonnb.core.datatypes import DataType
-
 #: The largest number of elements: Triton's sizes are integers of 64 bits.
 MAX_ELEMENTS: Final = 2**63 - 1
 #: Dimensions whose product may be computed exactly: it has at most this many times 64 bits.
 _FEW_DIMS: Final = 64
-
-
-class ExpectedTensor:
-    """What each tensor of a name is compared with: in a compiled class, since that of a configuration is not.
-
-    Attributes
-    ----------
-    datatype : DataType
-    dims : tuple of int
-        Without the batch dimension; -1 for any size.
-    is_reshaped : bool
-        Whether the backend sees another shape.
-    """
-
-    __slots__ = ("datatype", "dims", "is_reshaped")
-
-    def __init__(self, datatype: DataType, dims: tuple[int, ...], is_reshaped: bool) -> None:
-        self.datatype = datatype
-        self.dims = dims
-        self.is_reshaped = is_reshaped
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -19,10 +19,10 @@ from tritonnb.backends.python.response import InferenceResponse, Send, to_core_r
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.failures import frames_to_notes
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import ExpectedTensor, InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.shapes import ExpectedTensor, fits
+from tritonnb.core.shapes import fits
 from tritonnb.core.texts import printable
 from tritonnb.model_config.schema import ModelSpec
 

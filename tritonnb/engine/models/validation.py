@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import IncompleteStringError, InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.core.shapes import ExpectedTensor, element_count, fits, shape_text
+from tritonnb.core.messages import ExpectedTensor, InferRequest, Tensor, UndecodedTensor
+from tritonnb.core.shapes import element_count, fits, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE: Final = (
