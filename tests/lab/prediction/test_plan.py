@@ -16,7 +16,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tests.lab.prediction.recommended_rates import KINDS
+from tests.lab.prediction.recommended_rates import of_plan
 from tritonnb.lab.analysis.constraint import Constraint
 from tritonnb.lab.load.notebook_wait import Progress
 from tritonnb.lab.prediction.plan import Plan
@@ -83,11 +83,13 @@ def test_loss_of_a_replica_is_predicted(
 
 @pytest.mark.timeout(600)
 @pytest.mark.slow
-def test_rate_that_is_recommended_for_a_random_system_is_sustained() -> None:
-    """The law allows 5 % of the cases to exceed the bound by more than 5 %: one fresh case is not far above it."""
+def test_rate_that_is_recommended_for_a_random_model_is_sustained() -> None:
+    """The law allows 5 % of the cases to exceed the bound by more than 5 %: one fresh case is not far above it.
+
+    Cases of pipelines take 30 s: ``recommended_rates.KINDS`` has them.
+    """
     seed = random.randrange(10**6)
-    kind = random.Random(seed).choice(sorted(KINDS))
-    assert KINDS[kind](seed) < 1.5, (kind, seed)
+    assert of_plan(seed, are_uneven=seed % 2 == 1) < 1.5, seed
 
 
 def test_plan_names_the_runner_up_the_margin_and_the_limit_of_the_rate(recording: tnb.Recording) -> None:
