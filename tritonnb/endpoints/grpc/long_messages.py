@@ -7,7 +7,7 @@ of short fields. The number of fields is therefore limited, and the elements of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -58,10 +58,10 @@ def read_long(message: memoryview, kind: type[M]) -> M:
         rest = _without_elements(message, pieces) if kind.DESCRIPTOR is pb.ModelInferRequest.DESCRIPTOR else message
     except IndexError:  # a field is cut off
         raise DecodeError from None
-    read = kind.FromString(bytes(rest))
+    read: Any = kind.FromString(bytes(rest))
     for index, piece in pieces:
         read.inputs[index].contents.MergeFromString(bytes(piece))
-    return read
+    return cast("M", read)
 
 
 def _check_fields(message: memoryview, descriptor: Descriptor) -> None:
