@@ -95,7 +95,8 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
     """Limit the time of the fixtures of a test that has failed: pytest has just cancelled the limit."""
     stderr = node.config.stash[fault_handler_stderr_fd_key]
     limit = float(node.config.getini("faulthandler_timeout"))
-    faulthandler.dump_traceback_later(limit, file=stderr, exit=True)
+    if limit > 0:
+        faulthandler.dump_traceback_later(limit, file=stderr, exit=True)
 
 
 class Failures:

@@ -26,6 +26,7 @@ import tritonnb as tnb
 from tests.engine.ensembles import TENSORS, serve_ensemble
 from tests.engine.gated import Gate, GatedBackend, gated_config
 from tests.laws import law
+from tests.waiting import wait_for
 from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -388,7 +389,8 @@ def test_caller_of_a_model_that_calls_another_one_is_answered(tmp_path: Path, mo
         if ending != "stop":
             for model in ("caller", "m"):
                 server.run(server.engine.model(model).wait_until_drained())
-            assert [models_waited_for(instance) for instance in server.engine.model("caller").instances] == [[]]
+            # A call that was cancelled while it was submitted may still be executed.
+            wait_for(lambda: not any(map(models_waited_for, server.engine.model("caller").instances)))
     finally:
         gate.open()
         loop.close()

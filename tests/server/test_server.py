@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,7 @@ def test_unexpected_error_while_submitting_is_raised_in_the_caller(
 ) -> None:
     model = server["add_sub"]
     lookups = [model.served]  # once, to check the inputs; not a second time, to submit
-    monkeypatch.setattr(server.engine, "model", lambda *_: lookups.pop())
+    monkeypatch.setattr(server.engine, "table", SimpleNamespace(get=lambda *_: lookups.pop()))
     with pytest.raises(tnb.TritonError, match="IndexError: pop from empty list"):
         model(INPUT0=X, INPUT1=X)
 
