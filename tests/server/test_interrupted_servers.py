@@ -28,6 +28,7 @@ from tests.server.conftest import python_model
 from tests.waiting import wait_for
 from tritonnb.core.errors import UnavailableError
 from tritonnb.engine.repository.table import ExitTimeoutError
+from tritonnb.notebook.side_process import previews
 from tritonnb.server.server import Server
 
 #: A model whose initialisation waits for the test.
@@ -82,6 +83,7 @@ def resources() -> tuple[list[str], int, int]:
 @pytest.fixture
 def _returned() -> Iterator[None]:
     """Check that a test leaves as many threads, descriptors and processes as there were."""
+    previews.close()  # of an earlier test: its process ends after a minute
     with Server(port=0, grpc_port=0) as server:  # gRPC's client keeps two descriptors from its first call on
         load_over_grpc(server)
     before = resources()
