@@ -24,7 +24,7 @@ from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
 
 #: Configurations that are tried, and requests that are drawn for each request of the exercise.
-_CONFIGURATIONS, _DRAWS = 50, 12
+_CONFIGURATIONS, _DRAWS = 1000, 12
 
 
 @with_short_traceback
