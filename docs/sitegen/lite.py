@@ -135,7 +135,7 @@ def write_lite(site: Path, tools: Tools | None, outputs: bool = True) -> None:
     outputs : bool, default True
         Whether cells that cannot run show their outputs, for which the lessons are executed unless they have been.
     """
-    target = site / "lite"
+    target = site.resolve() / "lite"  # JupyterLite runs in another directory
     shutil.rmtree(target, ignore_errors=True)
     if tools is not None:
         with tempfile.TemporaryDirectory() as directory:

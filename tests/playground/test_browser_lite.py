@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def address(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             pytest.skip(str(error))
         raise
     root = tmp_path_factory.mktemp("lite")
-    write_lite(root / "some" / "path", tools, outputs=False)
+    write_lite(Path(os.path.relpath(root / "some" / "path")), tools, outputs=False)  # relative, as in the Makefile
     with served(root) as url:
         yield f"{url}some/path/lite/"
 
