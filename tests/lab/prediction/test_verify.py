@@ -14,6 +14,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.lab.conftest import Gate
+from tests.waiting import wait_for
 from tritonnb.lab.load.trial import apply_config
 from tritonnb.server.server import Server
 
@@ -123,6 +124,28 @@ def test_interrupted_verification_compares_the_requests_that_have_run(
     assert f"Interrupted: {result.unsent} requests were predicted, but not sent." in repr(result)
     assert result.arrived is None
     assert model.config.text == before
+
+
+def test_interrupted_verification_does_not_wait_for_a_model_that_hangs(
+    server: Server, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = server["held"]
+    recording = tnb.load(model, rate=200, requests=50).wait().recording
+    assert recording is not None
+    executed = model.stats()["inference_count"]
+
+    def interrupt(finished: Future[Any], _: None, said: Callable[[], str], stop: Callable[[], None]) -> None:
+        wait_for(lambda: model.stats()["inference_count"] > executed + 20)
+        gate.close()
+        gate.begun.clear()
+        assert gate.begun.wait(30)  # a request that is not answered
+        _interrupted(finished, None, said, stop)
+
+    monkeypatch.setattr("tritonnb.lab.prediction.verify.wait", interrupt)
+    monkeypatch.setattr("tritonnb.lab.load.trial._FINISH_S", 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        recording.twin().verify(model, arrivals=[(5_000 * n, 1) for n in range(2000)])
+    gate.open()
 
 
 def test_previous_configuration_is_restored_after_an_error(server: Server) -> None:

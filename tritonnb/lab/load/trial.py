@@ -59,6 +59,8 @@ _REQUESTS = (2500, 40_000)
 _LOWERED = 0.03
 #: Poll interval in seconds for a stopped sweep while a load runs.
 _POLL_S = 0.05
+#: Seconds for the requests in flight of a load that was stopped.
+_FINISH_S = 5.0
 #: Recordings of one model at different rates, or several such series by name.
 Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
 #: The simulated rates, as shares of the capacity: closer to each other where latency rises.
@@ -371,12 +373,13 @@ def wait_for_load(traffic: Load, stopping: Event, keeps_part: bool = False) -> L
     Raises
     ------
     StoppedError
-        If ``stopping`` was set, unless the requests until then are kept and some have run.
+        If ``stopping`` was set, unless the requests until then are kept, some have run, and the others end soon.
     """
     while not futures.wait([traffic.finished], _POLL_S).done:
         if stopping.is_set():
             traffic.stop()
-            if keeps_part and traffic.completed:
+            # A model that does not respond must not hold whoever has interrupted it.
+            if keeps_part and traffic.completed and futures.wait([traffic.finished], _FINISH_S).done:
                 break
             raise StoppedError
     return traffic.finished.result()
