@@ -84,7 +84,7 @@ test-fast: $(MODELS) $(COMPILED)
 
 # All examples of the laws (tests/laws.py): `make laws EXAMPLES=1000` tries ten times as many.
 laws: $(MODELS) $(COMPILED)
-	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --hypothesis-profile=laws --timeout=0 $(SHARED_BY)=2 -m "hypothesis and not isolated"
+	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --hypothesis-profile=laws --timeout=0 -o faulthandler_timeout=0 $(SHARED_BY)=2 -m "hypothesis and not isolated"
 
 # The fast tests of the sources instead of the compiled modules, in asyncio's debug mode, which finds calls of the event
 # loop on other threads.
