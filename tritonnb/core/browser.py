@@ -17,9 +17,9 @@ def missing_package(name: str, error: ImportError) -> ImportError:
         What was used, such as ``tnb.serve``.
     error : ImportError
     """
-    if not IN_BROWSER:
+    if not IN_BROWSER or error.name is None:
         return error
-    package = (error.name or "").partition(".")[0]
+    package = error.name.partition(".")[0]
     return ModuleNotFoundError(
         f"{name} expected the package '{package}', got Python in a browser, which has no sockets, no threads and few "
         "packages: use it in JupyterLab; here, simulations, their views, the debugger and worksheets work",

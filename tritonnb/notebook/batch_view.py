@@ -145,7 +145,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
             text = f"{self.history['meta']['model']}: no batch has been formed yet."
             return {"text/html": f"<p>{html.escape(text)}</p>", "text/plain": text}
         part = readable_part(recording, newest=self.live)
-        data = _drawn(lambda: getattr(part.plot, self._figure(part))(), recording.verdict())
+        data = _drawn(lambda: getattr(part.plot, self._figure(part))(), recording.verdict)
         if part is recording:
             return data
         where = "the newest" if self.live else "around the slowest request"
@@ -163,11 +163,12 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         return "slots" if recording.slot_occupancy else "timeline"
 
 
-def _drawn(draw: Callable[[], Any], text: str) -> dict[str, str]:
+def _drawn(draw: Callable[[], Any], describe: Callable[[], str]) -> dict[str, str]:
     """Return a figure by MIME type; without Matplotlib, which browsers lack, a text instead."""
     try:
         data: dict[str, str] = draw()._repr_mimebundle_()
     except ModuleNotFoundError:
+        text = describe()
         return {"text/html": f"<p>{html.escape(text)}</p>", "text/plain": text}
     return data
 
@@ -256,7 +257,7 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def last_data(self) -> dict[str, str]:
         """Return the table and both timelines by MIME type."""
-        figure = _drawn(lambda: self._comparison.plot(), self._comparison.difference())
+        figure = _drawn(self._comparison.plot, self._comparison.difference)
         return figure | {
             "text/html": self._comparison._repr_html_() + figure["text/html"],
             "text/plain": f"{self._comparison!r}\n{figure['text/plain']}",
