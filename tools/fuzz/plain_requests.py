@@ -1,6 +1,6 @@
 """Plain inference requests are read by other readers than the rest, which must make the same of them.
 
-``python -m tools.fuzz.plain_requests --cases 10000000`` compares the readers for so many random requests of each
+``python -m tools.fuzz.plain_requests --cases 10000000`` compares the readers for ten million random requests of each
 protocol: nearly plain ones, which mutations of a corpus seldom are.
 """
 

@@ -50,7 +50,7 @@ from tritonnb.engine.submission import Submission
 from tritonnb.model_config.chat_template import ChatTemplate
 
 T = TypeVar("T")
-#: The field of a request that names its model, in at most so many bytes.
+#: The field of a request that names its model, and the most bytes of a name that is looked for.
 _MODEL_NAME = re.compile(rb'"model"\s*:\s*"([^"\\]+)"')
 _LONGEST_NAME = 1 << 10
 _EVENTS = "text/event-stream; charset=utf-8"
