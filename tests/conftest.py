@@ -63,15 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep imported modules and collected tests out of the garbage collector, which would search a million objects.
-
-    While they are collected, that is a tenth of the time; later, laws wait with `gc.collect` until an object is freed.
-    """
+    """Collect tests without the garbage collector, which takes a tenth of the time to search imported modules."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
 
 
