@@ -13,20 +13,23 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import random
 import re
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tools.fuzz.corpus import inputs_of
 from tools.fuzz.targets import TARGETS, Try, open_target
 
 #: Growth is judged from this time on, in seconds: shorter times consist of constant parts and noise.
 JUDGED_SECONDS = 0.02
-#: The largest factor of the time when the size doubles: 2 is linear, 4 is quadratic. It must be exceeded twice.
-LARGEST_GROWTH = 3.0
+#: The largest factor of the time when the size doubles: 2 is linear, 4 is quadratic. Three judged sizes must exceed it
+#: together, and two of them alone.
+LARGEST_GROWTH, JUDGED_SIZES = 3.0, 3
 #: The largest inputs in bytes.
 LARGEST_INPUT = 1 << 18
 #: The limits of the peak of the memory, and of the time of an input with a crafted number. Targets run an input up to
@@ -99,18 +102,31 @@ def check_growth(run: Try, growing: Growing, largest: int = LARGEST_INPUT) -> No
         If the time grows faster than the size, or the memory exceeds its limit.
     """
     times, data = 1, growing.repeated(1)
-    seconds, exceeded = _seconds(run, data), 0
-    while 2 * len(data) <= largest and seconds < 1:
+    seconds = [_seconds(run, data)]
+    # Beyond the largest size where the last ones grew too fast: the next size decides.
+    while (2 * len(data) <= largest and seconds[-1] < 1) or _grew_too_fast(seconds):
         times *= 2
         data = growing.repeated(times)
-        before, seconds = seconds, _seconds(run, data)
-        exceeded = exceeded + 1 if seconds > max(JUDGED_SECONDS, LARGEST_GROWTH * before) else 0
-        if exceeded == 2:
+        seconds.append(_seconds(run, data))
+        if _grew_too_fast(seconds) == JUDGED_SIZES:
+            before, after = seconds[-1 - JUDGED_SIZES], seconds[-1]
             raise CostError(
-                f"{growing!r}: {times // 2} repetitions take {before * 1e3:.0f} ms, {times} {seconds * 1e3:.0f} ms"
+                f"{growing!r}: {times >> JUDGED_SIZES} repetitions take {before * 1e3:.0f} ms, "
+                f"{times} {after * 1e3:.0f} ms"
             )
     if (peak := _peak(run, data)) > PEAK_BYTES + PEAK_BYTES_PER_BYTE * len(data):
         raise CostError(f"{growing!r}: {times} repetitions, {len(data)} bytes, need {peak >> 20} MiB")
+
+
+def _grew_too_fast(seconds: Sequence[float]) -> int:
+    """Return how many of the last judged sizes, each twice as large, grew too fast together, or 0."""
+    judged = sum(time > JUDGED_SECONDS for time in seconds[-JUDGED_SIZES:])
+    if judged == len(seconds):
+        return 0
+    factors = [after / before for before, after in pairwise(seconds[-1 - judged :])]
+    # One factor may be any: memory beyond a cache or another way to read long inputs makes it large, noise small.
+    grew = sum(factor > LARGEST_GROWTH for factor in factors) >= min(judged, JUDGED_SIZES - 1)
+    return judged if grew and math.prod(factors) > LARGEST_GROWTH**judged else 0
 
 
 def check_cost(run: Try, data: bytes) -> None:
