@@ -1,4 +1,4 @@
-"""`import tritonnb` is quick and loads no optional package."""
+"""`import tritonnb` loads no optional package."""
 
 from __future__ import annotations
 
@@ -18,28 +18,15 @@ NOT_IMPORTED = {
     "opentelemetry", "openvino", "pandas", "ray", "sklearn", "tensorflow", "torch", "treelite", "tritonclient.grpc",
 }  # fmt: skip
 PROGRAM = """
-import json, sys, time
-begin = time.process_time()
+import json, sys
 import tritonnb
-print(json.dumps([time.process_time() - begin, sorted(sys.modules)]))
+print(json.dumps(sorted(sys.modules)))
 """
 
 
-def import_in_a_new_process() -> tuple[float, set[str]]:
-    """Seconds of processor time that the import takes, and the modules that are loaded then."""
-    output = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True, cwd=ROOT)
-    seconds, modules = json.loads(output)
-    return seconds, set(modules)
-
-
 def test_import_loads_no_optional_package() -> None:
-    _, modules = import_in_a_new_process()
-    assert NOT_IMPORTED & modules == set()
-
-
-def test_import_takes_less_than_a_second() -> None:
-    # The fastest of three, since the first import may compile bytecode; processor time, since other processes may run.
-    assert min(import_in_a_new_process()[0] for _ in range(3)) < 1
+    modules = json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM], cwd=ROOT))
+    assert NOT_IMPORTED.isdisjoint(modules)
 
 
 @pytest.mark.parametrize("first", ["tritonclient.grpc", "tritonnb"])

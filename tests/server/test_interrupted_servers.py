@@ -211,13 +211,11 @@ def _is_model(child: psutil.Process) -> bool:
 @pytest.mark.usefixtures("_returned")
 @pytest.mark.parametrize("model", [ENDLESS, ENDLESS_IMPORT], ids=["initialize", "import"])
 def test_stop_ends_processes_that_start(write_model: Callable[..., Path], model: str) -> None:
-    server = start(write_model, model, ISOLATED)
+    server = start(write_model, model, ISOLATED, exit_timeout=3600)  # far beyond the time limit of the test
     with ThreadPoolExecutor(1) as pool:
         caller = pool.submit(in_process, server)
         wait_for(lambda: any(map(_is_model, psutil.Process().children())))
-        began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < 25  # the exit timeout is 30 s
         assert caller.result(30) == "model 'm' was not loaded: the server is stopping"
 
 

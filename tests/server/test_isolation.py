@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -136,7 +135,7 @@ def test_process_that_ends_as_soon_as_its_model_is_initialised_starts_again(
 
 def test_stop_does_not_wait_for_processes_to_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "m", ISOLATED)
-    server = Server(tmp_path, port=0)
+    server = Server(tmp_path, port=0, exit_timeout=3600)
     failed = threading.Event()
 
     def fail(child: ChildProcess, header: list[Any]) -> None:
@@ -144,13 +143,12 @@ def test_stop_does_not_wait_for_processes_to_start_again(tmp_path: Path, monkeyp
         raise InternalError("broken")
 
     monkeypatch.setattr(ChildProcess, "start", fail)
-    monkeypatch.setattr("tritonnb.backends.isolation.instance._FIRST_S", 10.0)
+    for constant in ("_FIRST_S", "_LONGEST_S", "_LONGEST_WAIT_S"):  # far beyond the time limit of the test
+        monkeypatch.setattr(f"tritonnb.backends.isolation.instance.{constant}", 3600.0)
     with ThreadPoolExecutor() as threads:
         calls = [threads.submit(ask, server["m"], "exit") for _ in range(3)]
         assert failed.wait(30)
-        begin = time.monotonic()
         server.stop()
-        assert time.monotonic() - begin < 5
         assert all(isinstance(call.exception(), InternalError) for call in calls)
 
 

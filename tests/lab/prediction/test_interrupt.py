@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -25,13 +25,14 @@ with tnb.Server(port=0) as server:
     model, service = server["sleeps"], tnb.linear(1, 3)
     before = model.config.text
     twin = tnb.simulate(before, tnb.poisson(150, 4, seed=1), tnb.jittered(service, sigma=0.2)).twin()
+    times_us = [*range(0, 60_000_000, 10_000), 3_600_000_000]
     operations = {
-        "load": lambda: tnb.load(model, rate=100, duration=60).wait(),
+        "load": lambda: tnb.load(model, rate=100, duration=3600).wait(),
         "predict": lambda: twin.predict(rate=200),
         "plan": lambda: twin.plan("p90 < 40 ms", rate=2000),
         "sweep": lambda: tnb.sweep(model, constraint="p99 < 40 ms", max_batch_size=[1, 2, 4], service=service).wait(),
-        "live sweep": lambda: tnb.sweep(model, max_batch_size=[1, 2], rate=50, requests=3000, live="all").wait(),
-        "verify": lambda: twin.verify(model, max_batch_size=2, arrivals=[(10_000 * n, 1) for n in range(6000)]),
+        "live sweep": lambda: tnb.sweep(model, max_batch_size=[1, 2], rate=50, requests=200_000, live="all").wait(),
+        "verify": lambda: twin.verify(model, max_batch_size=2, arrivals=[(time_us, 1) for time_us in times_us]),
     }
     print("ready", flush=True)
     try:
@@ -51,16 +52,16 @@ with tnb.Server(port=0) as server:
 @pytest.mark.parametrize("operation", ["load", "predict", "plan", "sweep", "live sweep", "verify"])
 def test_interrupt_at_any_time_ends_the_operation_and_restores_the_model(operation: str) -> None:
     after_s = random.uniform(0, 4)
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, operation], stdout=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-c", PROGRAM, operation]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child, ExitStack() as ending:
+        ending.callback(child.kill)  # if the interrupt did not end the hour of requests within the test's time limit
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         try:
             child.wait(after_s)
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGINT)
-        began_s = time.monotonic()
         outcome, restored = (json.loads(child.stdout.readline()) for _ in range(2))
-        assert time.monotonic() - began_s < 30, after_s  # far less than what is left of a minute of requests
         assert restored, after_s
         assert outcome == "KeyboardInterrupt" or operation in {"predict", "plan", "sweep", "verify"}, (after_s, outcome)
         # An operation may end just before the interrupt, which then ends the interpreter while it shuts down.
