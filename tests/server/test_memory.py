@@ -96,6 +96,8 @@ def frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # as `tests.conftest` leaves them
 
 
 @pytest.fixture
