@@ -129,6 +129,21 @@ def test_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate) -> None:
     assert gate.batches == [[1]]
 
 
+@pytest.mark.parametrize("extra", ["", "dynamic_batching { }"])
+def test_request_that_was_cancelled_while_it_waited_for_an_instance_is_not_executed(
+    driver: Driver, gate: Gate, extra: str
+) -> None:
+    driver.serve(gate, extra=extra)
+    running = driver.send(1)
+    gate.wait_begun()
+    waiting = driver.send(2)
+    driver.cancel(waiting)
+    gate.open()
+    assert error_of(waiting).status is Status.CANCELLED
+    assert [outputs(running), outputs(driver.send(3))] == [[1], [3]]
+    assert gate.batches == [[1], [3]]
+
+
 def test_failed_instance_creation_leaves_the_model_unavailable(driver: Driver) -> None:
     class Unable(GatedModel):
         def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:

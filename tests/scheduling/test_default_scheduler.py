@@ -33,14 +33,21 @@ def test_stopped_scheduler_serves_waiting_requests_and_admits_none() -> None:
     assert scheduler.queue_depth() == 0
 
 
-def test_cancelled_requests_are_executed_and_no_request_is_executed_twice() -> None:
+def test_cancelled_request_is_refused_when_its_turn_comes() -> None:
     scheduler = DefaultScheduler(1)
-    request = Schedulable("a")
-    scheduler.enqueue(request, 0)
-    assert not scheduler.cancel(request, 1)
-    assert [members(decision) for decision in scheduler.instance_idle(0, 2)] == ["a"]
+    cancelled, request = Schedulable("a"), Schedulable("b")
+    for one in (cancelled, request):
+        scheduler.enqueue(one, 0)
+    cancelled.cancelled = True
+    assert not scheduler.cancel(cancelled, 1)
+    refused, execute = scheduler.instance_idle(0, 2)
+    assert (refused.request, refused.counted_as, refused.reason.facts) == (cancelled, "CANCELED", {"waited_ns": 2})
+    assert members(execute) == "b"
+
+
+def test_no_request_is_executed_twice() -> None:
     with pytest.raises(InvalidArgumentError):
-        scheduler.reschedule(request, 3)
+        DefaultScheduler(1).reschedule(Schedulable("a"), 3)
 
 
 def test_removed_instance_receives_no_batches_and_a_new_one_does() -> None:

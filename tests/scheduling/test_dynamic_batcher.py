@@ -211,10 +211,11 @@ SCENARIOS = [
         refused=[("r0", 100, "")],
     ),
     Scenario(
-        "21 a request in a prepared payload cannot be cancelled",
+        "21 a request that is cancelled in a prepared payload keeps its place, and is refused when the payload starts",
         EIGHT,
-        [A("B", 0, 8, run=400), A("r0", 50, cancel_at=100), A("r1", 60)],
-        [("B", 0), ("r0 r1", 400)],
+        [A("B", 0, 8, run=400), A("r0", 50, 4, cancel_at=100), A("r1", 60), A("late", 110, 4)],
+        [("B", 0), ("r1", 400), ("late", 401)],
+        refused=[("r0", 400, "")],
     ),
     Scenario(
         "A-E of the Conceptual Guide",
@@ -330,11 +331,11 @@ def test_requests_that_left_the_queue_while_it_was_held_count_for_the_held_numbe
     assert play.batches == [("c d", 30)]
 
 
-def test_two_batches_per_instance_are_prepared_ahead_and_cannot_be_cancelled() -> None:
+def test_two_batches_per_instance_are_prepared_ahead_and_skipped_if_all_their_requests_are_cancelled() -> None:
     waiting = [A(id, 1 + at, cancel_at=8) for at, id in enumerate("cdefg")]
-    play = Play(DynamicBatcher(ONE, 2), [A("a", 0, run=10), A("b", 0, run=10), *waiting], instances=2)
-    assert [members for members, _ in play.batches] == ["a", "b", "c", "d", "e", "f"]
-    assert list(play.failures) == ["g"]
+    play = Play(DynamicBatcher(ONE, 2), [A("a", 0, run=10), A("b", 0, run=10), *waiting, A("h", 9)], instances=2)
+    assert play.batches == [("a", 0), ("b", 0), ("h", 10)]
+    assert [(id, at) for id, at, text in play.answers if text != "ok"] == [("g", 8), *((id, 10) for id in "cdef")]
 
 
 def test_longest_idle_instance_is_taken() -> None:

@@ -99,6 +99,7 @@ class History(RuleBasedStateMachine):
         assert decision.size <= MAX_BATCH_SIZE
         assert len({request.batch_key for request in decision.requests}) == 1
         for request in decision.requests:
+            assert not request.cancelled, "executed although it was cancelled"
             position = self.waiting.pop(request)  # a KeyError: executed twice, or refused before
             level = self.queue_settings.level_of(request.priority)
             delays = self.policy_of(request).timeout_action is TimeoutAction.DELAY
@@ -145,7 +146,7 @@ class History(RuleBasedStateMachine):
                 self.deliver(order.add_response(request, Response(final=True)))
             self.follow(self.batcher.released(request, self.now))
         if in_parts and self.batcher.payloads and instance in self.batcher.instances.active_ids:
-            self.follow([self.batcher.take_payload(instance, self.now), *self.batcher.make_pass(self.now)])
+            self.follow([*self.batcher.take_payload(instance, self.now), *self.batcher.make_pass(self.now)])
         else:
             self.follow(self.batcher.instance_idle(instance, self.now))
 

@@ -111,13 +111,36 @@ def test_batches_whose_delay_has_passed_are_not_merged() -> None:
 
 def test_number_of_batches_prepared_ahead_is_unlimited() -> None:
     time = batcher(max_queue_delay_ns=5 * MS)
-    requests = arrive(time, *"abcdefghijklmnop")
-    time.driver.run(1 * MS)
-    for request in requests:
-        time.driver.cancel(2 * MS, request)
+    arrive(time, *"abcdefghijklmnop")
     for at in (3, 13, 23, 33):
         time.grant(at)
     assert time.batches_of() == ["a b c d", "e f g h", "i j k l", "m n o p"]
+
+
+def test_staged_batch_starts_without_its_cancelled_requests_and_not_at_all_if_none_is_left() -> None:
+    time = batcher()
+    requests = arrive(time, *"abcdefgh")
+    for request in requests[:5]:
+        time.driver.cancel(2 * MS, request)
+    time.grant(3)
+    assert time.batches_of() == []
+    time.grant(4)
+    time.driver.run()
+    assert time.batches_of() == ["f g h"]
+    refused = [(response.request.id, response.time_ns) for response in time.driver.responses if response.error]
+    assert refused == [*((id, 3 * MS) for id in "abcd"), ("e", 4 * MS)]
+
+
+def test_cancelled_request_with_a_place_among_ordered_responses_is_executed() -> None:
+    time = batcher(2, preserve_ordering=True)
+    requests = arrive(time, *"abcde")
+    time.driver.run(1 * MS)
+    time.grant(2, instance=1)
+    time.driver.cancel(3 * MS, requests[0])
+    time.grant(14, instance=0)
+    time.driver.run()
+    assert time.batches_of() == ["e", "a b c d"]
+    assert [response.request.id for response in time.driver.responses] == list("abcde")
 
 
 def test_only_requests_outside_a_staged_batch_expire() -> None:

@@ -243,6 +243,39 @@ def test_instances_that_share_a_resource_take_turns(
         assert crowd.most == most
 
 
+def test_cancelled_batch_that_waits_for_resources_is_not_executed_and_returns_them() -> None:
+    running, gate, executed = threading.Event(), threading.Event(), []
+    group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
+    with Server(port=0, rate_limit="execution_count") as server:
+
+        @server.model(name="hog", instance_group=[group])
+        def hog(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            running.set()
+            gate.wait(60)
+            return X
+
+        @server.model(name="m", max_batch_size=4, dynamic_batching={}, instance_group=[group])
+        def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            executed.append(X.ravel().tolist())  # type: ignore[attr-defined]
+            return X
+
+        async def ask() -> None:
+            first = asyncio.ensure_future(server["hog"].infer_async(X=[1.0]))
+            await asyncio.to_thread(running.wait)
+            waiting = asyncio.ensure_future(server["m"].infer_async(X=[[1.0]]))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(server.call, int)  # all that was handed over is there
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await asyncio.to_thread(server.call, int)
+            gate.set()
+            await first
+            await asyncio.gather(*(server[name].infer_async(X=x) for name, x in (("m", [[2.0]]), ("hog", [3.0]))))
+
+        asyncio.run(ask())
+    assert executed == [[2.0]]
+
+
 @pytest.mark.parametrize("batcher_goes", [False, True])
 def test_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(batcher_goes: bool) -> None:
     running, gate, sizes = threading.Event(), threading.Event(), []

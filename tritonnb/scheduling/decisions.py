@@ -31,9 +31,12 @@ class ResponseOrder:
 
     def add_request(self, request: Any) -> None:
         """Add a request that is sent to an instance, after all previous requests."""
-        # The place is taken when the batch is sent. Triton's sources since September 2025 take it when a response is
-        # produced, which orders nothing between two instances; this keeps the contract and not the accident.
+        # The place is taken when the batch is sent, as on Triton, except for releases 25.09 to 26.07: they take it when
+        # a response is produced, which orders nothing between two instances (core #449, mended by core #520).
         self._delayed[request] = []
+
+    def __contains__(self, request: object) -> bool:
+        return request in self._delayed
 
     def add_response(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
         """Add a response; return the ``(request, response)`` pairs to send now, in order.

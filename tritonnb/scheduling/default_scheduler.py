@@ -1,7 +1,7 @@
 """The scheduler of a model without a batcher: each request is executed alone, in order of arrival.
 
-It has no limits, timeouts or priorities. As in Triton, an accepted request counts as already on its way to an instance:
-only the backend can react to its cancellation.
+It has no limits, timeouts or priorities. As in Triton since release 26.10, a cancelled request is refused when its turn
+comes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import (
     CANNOT_RESCHEDULE,
@@ -17,10 +17,17 @@ from tritonnb.scheduling.decisions import (
     Decision,
     Execute,
     Reason,
+    Refuse,
     ResponseOrder,
 )
 from tritonnb.scheduling.instances import Instances
-from tritonnb.scheduling.reasons import ONE_REQUEST
+from tritonnb.scheduling.reasons import CANCELLED, ONE_REQUEST
+
+
+def refuse_cancelled(request: Schedulable, waited_ns: int) -> Refuse:
+    """Return the decision to refuse a request that its client has cancelled."""
+    why = Reason(CANCELLED, {"waited_ns": waited_ns})
+    return Refuse(request, CancelledError(""), "CANCELED", why)  # without a text, as on Triton
 
 
 class StatelessScheduler:
@@ -93,7 +100,6 @@ class DefaultScheduler(StatelessScheduler):
         """
         if self.stopping:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
-        # Cancelled or not: Triton puts the request into a payload at once, and then only the backend can react.
         request.queued_ns = now
         self._waiting.append(request)
         return self._advance(now)
@@ -108,7 +114,7 @@ class DefaultScheduler(StatelessScheduler):
         return ()
 
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Do nothing: the request is executed."""
+        """Do nothing: the request is refused when its turn comes."""
         return ()
 
     def wake(self, now: int) -> Sequence[Decision]:
@@ -124,7 +130,6 @@ class DefaultScheduler(StatelessScheduler):
     def import_waiting(self, waiting: Sequence[Schedulable], instances: Instances, now: int) -> list[Decision]:
         """Continue with the instances and waiting requests of the scheduler that this scheduler replaces."""
         self.instances = instances
-        # Those that were cancelled meanwhile are executed like any other accepted request of this scheduler.
         self._waiting.extend(waiting)
         return self._advance(now)
 
@@ -148,8 +153,11 @@ class DefaultScheduler(StatelessScheduler):
     def _advance(self, now: int) -> list[Decision]:
         decisions: list[Decision] = []
         while self._waiting and self.instances.idle:
-            taken = self.instances.take_instance()
             request = self._waiting.popleft()
+            if request.cancelled:
+                decisions.append(refuse_cancelled(request, now - request.queued_ns))
+                continue
+            taken = self.instances.take_instance()
             reason = _reason(request, now)
             reason.facts.update(taken.facts(now))
             decisions.append(Execute(taken.instance, [request], request.batch_size, reason))

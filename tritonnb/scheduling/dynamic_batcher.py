@@ -32,12 +32,14 @@ reproduce that.
 The rules of a pass are in `tritonnb.scheduling.batch_pass`.
 
 While all instances are busy, up to two payloads per instance are formed ahead (prefetching). With a queue policy or
-priorities none are, since a request in a payload cannot expire, be overtaken or be cancelled. With a rate limiter a
-payload is *staged* first: it is assigned to an instance, and can grow until the rate limiter starts it.
+priorities none are, since a request in a payload cannot expire or be overtaken. With a rate limiter a payload is
+*staged* first: it is assigned to an instance, and can grow until the rate limiter starts it. A request that is
+cancelled in a payload keeps its place until the payload starts without it.
 
 Implements ``ModelDynamicBatching`` of *model_config.proto* as Triton 2.51 behaves (core r24.10,
-*dynamic_batch_scheduler.cc*, *instance_queue.cc*, *payload.cc*). Unlike there, expiry, cancellation and idle instances
-take effect immediately even while Triton's thread would be stalled (``docs/deviations.md``).
+*dynamic_batch_scheduler.cc*, *instance_queue.cc*, *payload.cc*), with the cancellation in payloads of release 26.10.
+Unlike there, expiry, cancellation in the queue and idle instances take effect immediately even while Triton's thread
+would be stalled (``docs/deviations.md``).
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from tritonnb.core.errors import CancelledError, UnavailableError
+from tritonnb.core.errors import UnavailableError
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, BatchingStrategy, StrategyBatch, decide, preview
-from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, ResponseOrder, Stage
-from tritonnb.scheduling.default_scheduler import StatelessScheduler
+from tritonnb.scheduling.decisions import STOPPING, Decision, Reason, ResponseOrder, Stage
+from tritonnb.scheduling.default_scheduler import StatelessScheduler, refuse_cancelled
 from tritonnb.scheduling.instances import Instances, TakenInstance
 from tritonnb.scheduling.payload import BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL, Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
@@ -90,6 +92,7 @@ class DynamicBatcher(StatelessScheduler):
         self.queue = PriorityQueue(settings.queue)
         self.payloads: deque[Payload] = deque()
         self._staged: dict[int, tuple[Payload, TakenInstance]] = {}  # by instance
+        self._cancelled_in_payloads = False  # perhaps: so that payloads are searched only after a cancellation
         self._order = ResponseOrder()
         self._custom: StrategyBatch | None = None
         self._requests_to_start = settings.min_requests_to_start
@@ -148,7 +151,7 @@ class DynamicBatcher(StatelessScheduler):
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         if request.cancelled:
             # Its client has left before the event loop came to it.
-            return [_cancelled(request, 0)]
+            return [refuse_cancelled(request, 0)]
         decisions = self.submit(request, now)
         # Not in `submit`: with the oldest strategy the queue time of the statistics starts in the sequence batcher, but
         # the delay of the batcher counts from here, as on Triton. And not before it, which raises if the queue is full.
@@ -182,22 +185,28 @@ class DynamicBatcher(StatelessScheduler):
         """Execute the payload that was staged for an instance, with everything that joined it since."""
         decisions = self._expire(now) + self.form_deferred(now)
         payload, taken = self._staged[instance]
+        decisions += self._drop_cancelled(payload, now)
         if self.settings.preserve_ordering:
             self._preserve_order_up_to(payload)
         del self._staged[instance]
         if self._current is payload:
             self._start_payload()
-        execute = payload.execute(taken, now, self.settings, self.queue.size)
-        return [*decisions, execute, *self._advance(now, BY_INSTANCE)]
+        if payload.requests:
+            decisions.append(payload.execute(taken, now, self.settings, self.queue.size))
+        else:
+            self.instances.release(instance, now)
+        return [*decisions, *self._advance(now, BY_INSTANCE)]
 
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Remove a request from the queue; a request in a payload is executed."""
+        """Remove a request from the queue; a request in a payload is refused when the payload starts."""
         refused = self._expire(now) + self.form_deferred(now)
         pending_before = len(self.queue.pending)
         if not self.queue.remove(request):
+            # Triton looks for cancelled requests again where it passes a batch to the backend, but not of sequences.
+            self._cancelled_in_payloads = not self.settings.instance_bound
             return refused
         self._lower_start_threshold(1)
-        refused.append(_cancelled(request, now - request.queued_ns))
+        refused.append(refuse_cancelled(request, now - request.queued_ns))
         # The queue gives its whole pending batch back if the request was in it.
         if len(self.queue.pending) < pending_before:
             self.rows_to_wake = 0  # the remaining requests may fit together
@@ -236,13 +245,12 @@ class DynamicBatcher(StatelessScheduler):
         As with new settings, queue size limits do not apply to them, and their timeouts start now.
         """
         self.instances = instances
-        # A default scheduler keeps cancelled requests, and a dynamic batcher has refused them: the successor does what
-        # it would have done itself.
+        # Of its own queue a dynamic batcher has refused them, so those of its predecessor have no other place here.
         cancelled = [request for request in waiting if request.cancelled]
         for request in waiting:
             if not request.cancelled:
                 self.queue.put(request, request.queued_ns, now)
-        return [_cancelled(request, now - request.queued_ns) for request in cancelled] + self._advance(now)
+        return [refuse_cancelled(request, now - request.queued_ns) for request in cancelled] + self._advance(now)
 
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances: see `Instances.replace`."""
@@ -256,7 +264,7 @@ class DynamicBatcher(StatelessScheduler):
         """Make a pass before an instance takes a payload, or after `take_payload`."""
         return self._advance(now, BY_INSTANCE)
 
-    def take_payload(self, instance: int, now: int) -> Execute:
+    def take_payload(self, instance: int, now: int) -> list[Decision]:
         """Like `instance_idle` while payloads wait, without the pass."""
         self.instances.release(instance, now)
         return self._execute(now)
@@ -318,8 +326,7 @@ class DynamicBatcher(StatelessScheduler):
             self._requests_to_start = 0
         if self.queue.prefetches:
             return self._unlimited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.active_ids)
-        # Nothing is formed ahead of a busy instance: a request in a payload can no longer expire, be overtaken or be
-        # cancelled.
+        # Nothing is formed ahead of a busy instance: a request in a payload can no longer expire or be overtaken.
         return len(self.payloads) < len(self.instances.idle)
 
     def _advance(self, now: int, woken_by: str = BY_ARRIVAL) -> list[Decision]:
@@ -328,7 +335,10 @@ class DynamicBatcher(StatelessScheduler):
         self._woken_by = woken_by
         while True:
             while self.payloads and self.instances.idle:
-                decisions.append(self._stage() if self.settings.rate_limited else self._execute(now))
+                if self.settings.rate_limited:
+                    decisions.append(self._stage())
+                else:
+                    decisions += self._execute(now)
             # All passes come before an idle instance takes what they form: Triton's batcher runs on while the
             # instance's thread still wakes up.
             while self.queue.size and self._slot_available() and self._form(now):
@@ -376,7 +386,7 @@ class DynamicBatcher(StatelessScheduler):
             self._start_payload()
         return True
 
-    def _execute(self, now: int) -> Execute:
+    def _execute(self, now: int) -> list[Decision]:
         """Send the first payload to the next idle instance, after late merging."""
         taken = self.instances.take_instance()
         payload = self.payloads.popleft()
@@ -391,10 +401,24 @@ class DynamicBatcher(StatelessScheduler):
         # It waited for this instance, which therefore causes the passes that follow.
         if payload.formed_ns != now:
             self._woken_by = BY_INSTANCE
+        refused = self._drop_cancelled(payload, now)
+        if not payload.requests:
+            self.instances.release(taken.instance, now)
+            return refused
         if self.settings.preserve_ordering:
             for request in payload.requests:
                 self._order.add_request(request)
-        return payload.execute(taken, now, self.settings, missed, merged)
+        return [*refused, payload.execute(taken, now, self.settings, missed, merged)]
+
+    def _drop_cancelled(self, payload: Payload, now: int) -> list[Decision]:
+        """Refuse the cancelled requests of a payload that starts; it may be empty afterwards."""
+        if not self._cancelled_in_payloads:
+            return []
+        self._cancelled_in_payloads = bool(self.payloads or self._staged)
+        # With a place among the responses a request is executed: without its response, later ones would wait for ever.
+        cancelled = [one for one in payload.requests if one.cancelled and one not in self._order]
+        payload.remove(cancelled)
+        return [refuse_cancelled(request, now - request.queued_ns) for request in cancelled]
 
     def _stage(self) -> Stage:
         """Assign the first payload to the next idle instance; the rate limiter decides when it starts."""
@@ -410,8 +434,3 @@ class DynamicBatcher(StatelessScheduler):
                 self._order.add_request(request)
             if payload is last:
                 break
-
-
-def _cancelled(request: Schedulable, waited_ns: int) -> Refuse:
-    why = Reason(reasons.CANCELLED, {"waited_ns": waited_ns})
-    return Refuse(request, CancelledError(""), "CANCELED", why)  # without a text, as on Triton

@@ -71,6 +71,12 @@ class Payload:
         self.rows += sum([request.batch_size for request in requests])
         self.formed_ns = now
 
+    def remove(self, requests: list[Schedulable]) -> None:
+        """Remove requests."""
+        if requests:
+            self.requests = [request for request in self.requests if request not in requests]
+            self.rows -= sum([request.batch_size for request in requests])
+
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
         """Merge the next payloads, if their delay is exceeded, into this payload; return their number.
 

@@ -261,10 +261,16 @@ class SchedulerDriver:
         self._wake_if_due(now)
         decisions = scheduler.execute_staged(number, now)
         assert self._limiter is not None
-        if waited_for := self._limiter.take_wait(self.instances.key(number)):
-            for decision in decisions:
-                if type(decision) is Execute:
-                    decision.reason.facts.update(limited_ns=now - staged_ns, limited_by=waited_for)
+        key = self.instances.key(number)
+        waited_for = self._limiter.take_wait(key)
+        executed = [decision for decision in decisions if type(decision) is Execute]
+        for decision in executed:
+            if waited_for:
+                decision.reason.facts.update(limited_ns=now - staged_ns, limited_by=waited_for)
+        if not executed:
+            # All its requests were cancelled. Before other decisions, which may stage the next batch of the instance.
+            self.instances[number].busy = False
+            self._limiter.released(key)
         self._apply(decisions, now, is_granted=True)
 
     def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:

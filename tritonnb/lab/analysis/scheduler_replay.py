@@ -200,7 +200,7 @@ class ReplayedScheduler:
             scheduler = state.scheduler
             if self._late_ns and isinstance(scheduler, DynamicBatcher) and scheduler.payloads:
                 state.pass_since_ns = now if state.pass_since_ns is None else state.pass_since_ns
-                state.decided.append(scheduler.take_payload(instance, now))
+                state.decided += scheduler.take_payload(instance, now)
             else:
                 state.pass_since_ns = None
                 state.decided += scheduler.instance_idle(instance, now)
