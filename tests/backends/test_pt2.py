@@ -358,6 +358,13 @@ def test_results_in_every_container_are_outputs(tmp_path: Path) -> None:
     assert [output.tolist() for output in outputs] == [np.asarray(array).tolist() for array in expected]
 
 
+def test_inputs_and_outputs_can_be_bf16(tmp_path: Path) -> None:
+    x = torch.zeros(1, 3, dtype=torch.bfloat16)
+    tnb.export_pt2(Double(), (x,), tmp_path / "m", max_batch_size=LIMIT, inductor_configs=QUICK)
+    with tnb.serve(tmp_path, port=0) as server:
+        assert server["m"](INPUT__0=[[1.5, 2, 3]])["OUTPUT__0"].tolist() == [[3, 4, 6]]
+
+
 def test_archives_of_other_exporters_have_their_containers(tmp_path: Path) -> None:
     """With classes that are registered where the archive is written only."""
     torch.utils._pytree._register_namedtuple(Pair, serialized_type_name="tests.Pair")

@@ -20,7 +20,7 @@ import os
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from tritonnb.backends.device_states import DTYPES
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_tensor, shape_error
-from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, datatype_of
+from tritonnb.core.datatypes import BF16, BY_NUMBER, INVALID, DataType, datatype_of
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -42,6 +42,8 @@ from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 AOTI_PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
+#: The dtypes of the tensors of an archive; TorchScript lacks BF16.
+PT2_DTYPES = DTYPES | {BF16.config_name: torch.bfloat16}
 
 Run = Callable[[list[Array]], list[Array | None]]
 
@@ -75,7 +77,7 @@ class Pt2Model(BackendModel):
         self._share = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
         self._shared: dict[int, Any] = {}
         for tensor in configured_tensors(context.config):
-            check_has_dtype(context.config, tensor)
+            check_has_dtype(context.config, tensor, PT2_DTYPES)
 
     def load(self, device_index: int) -> Any:
         """Load the archive on a device, -1 for the CPU; instances share it with ``ENABLE_WEIGHT_SHARING``."""
@@ -120,6 +122,8 @@ class Pt2Instance(BackendModelInstance):
             )
         inputs, outputs = argument_names(self._loader.get_call_spec())
         self._positions = _positions(model, inputs)
+        shapes = _configured_shapes(model.context.config, model.tensors.spec)
+        self._bf16 = {position for name, position in self._positions.items() if shapes[name][1] is BF16}
         known = numbered(outputs, "OUTPUT__")
         self._results = {name: find_tensor(name, known, "output") for name in model.tensors.outputs}
         self._minimum_rows = _check_program(model, self._run, self._positions, self._results)
@@ -150,14 +154,19 @@ class Pt2Instance(BackendModelInstance):
         flat: list[Any] = [None] * len(arrays)
         for array, position in zip(arrays, self._positions.values(), strict=True):
             # torch.from_numpy warns of read-only arrays, such as the bodies of HTTP requests.
-            flat[position] = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+            tensor = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+            flat[position] = tensor.view(torch.bfloat16) if position in self._bf16 else tensor
         with torch.inference_mode() if self._model.inference_mode else torch.no_grad():
             # The list is emptied by the call.
             # A result of the module can be None; it also has a position, and `_check_program` refuses it as an output.
-            return [
-                None if result is None else result.detach().cpu().contiguous().numpy()
-                for result in self._loader.boxed_run(flat)
-            ]
+            return [None if result is None else _to_numpy(result) for result in self._loader.boxed_run(flat)]
+
+
+def _to_numpy(tensor: Any) -> Array:
+    """Return a tensor as an array; of BF16, its bit patterns."""
+    tensor = tensor.detach().cpu().contiguous()
+    array: Array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
@@ -278,7 +287,7 @@ def _config_name(data_type: int) -> str:
     return BY_NUMBER.get(data_type, INVALID).config_name
 
 
-def check_has_dtype(config: pb.ModelConfig, tensor: ConfiguredTensor) -> None:
+def check_has_dtype(config: pb.ModelConfig, tensor: ConfiguredTensor, known: Collection[str] = DTYPES) -> None:
     """Check that tensors of PyTorch can have the datatype of a configured tensor.
 
     Raises
@@ -286,7 +295,7 @@ def check_has_dtype(config: pb.ModelConfig, tensor: ConfiguredTensor) -> None:
     InternalError
         If they cannot.
     """
-    if tensor.datatype not in DTYPES:
+    if tensor.datatype not in known:
         raise InternalError(
             f"unsupported datatype {tensor.datatype} for {tensor.kind} '{tensor.name}' for model '{config.name}'"
         )

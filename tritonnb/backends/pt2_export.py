@@ -182,9 +182,9 @@ def _install(archive: Path, directory: Path, text: str) -> None:
 
 
 def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: list[Any]) -> str:
-    from tritonnb.backends.device_states import DTYPES
+    from tritonnb.backends.pt2 import PT2_DTYPES
 
-    data_types = {dtype: data_type for data_type, dtype in DTYPES.items()}
+    data_types = {dtype: data_type for data_type, dtype in PT2_DTYPES.items()}
     lines = [
         f'name: "{name}"',
         'backend: "pytorch"',
