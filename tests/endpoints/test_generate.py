@@ -68,10 +68,12 @@ def test_total_size_of_inputs_is_limited() -> None:
         "request size of 5 bytes with input 'weights' of size 800 bytes exceeds the maximum allowed input size of 804. "
         "Use --http-max-input-size to increase the limit."
     )
-    nested = {"prompt": "a", "parameters": {"weights": [1] * 200}}
-    read(nested, limit=800)
-    with pytest.raises(TritonError, match=r"^Converting keyword: 'parameters': request size of 0 bytes with"):
-        read(nested, limit=799)
+    nested: dict[str, Any] = {"prompt": "a", "parameters": {"weights": [1] * 200}}
+    read(nested, limit=5 + 800)
+    with pytest.raises(TritonError, match=r"^Converting keyword: 'parameters': request size of 5 bytes with"):
+        read(nested, limit=5 + 799)
+    with pytest.raises(TritonError, match=r"^request size of 800 bytes with input 'prompt'"):
+        read({"parameters": nested["parameters"], "prompt": "a"}, limit=5 + 799)
 
 
 def test_size_of_generate_request_is_limited() -> None:

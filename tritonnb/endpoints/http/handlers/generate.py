@@ -81,11 +81,11 @@ class _GenerateReader:
         size = 0
         for name in names:
             if name == _NESTED:
-                self._read_nested(document[name])
+                size += self._read_nested(document[name], size)
             else:
                 size += self._read_member(name, document[name], size)
 
-    def _read_nested(self, value: object) -> None:
+    def _read_nested(self, value: object, preceding: int) -> int:
         if not isinstance(value, dict):
             raise InternalError(
                 f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
@@ -93,15 +93,16 @@ class _GenerateReader:
         size = 0
         try:
             for name in json_fields.names(value):
-                size += self._read_member(name, value[name], size)
+                size += self._read_member(name, value[name], preceding + size)
         except TritonError as error:
             # Triton puts this prefix before any error of a nested member, and keeps its status.
             raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
+        return size
 
     def _read_member(self, name: str, value: object, preceding: int) -> int:
         """Read an input or a parameter; the size of an input in bytes, else 0.
 
-        ``preceding`` is the size of the inputs before it in the same object, which have a limit together.
+        ``preceding`` is the size of the inputs before it, which have a limit together.
         """
         if name in self.spec.inputs:
             return self._read_input(self.spec.inputs[name], value, preceding)
@@ -116,7 +117,7 @@ class _GenerateReader:
         size = (
             len(read_strings(elements)) if tensor.datatype.variable_size else len(elements) * tensor.datatype.itemsize
         )
-        # The inputs of one object share the limit, as Triton's text says.
+        # All inputs share the limit, nested inputs as well since release 26.10.
         if preceding + size > self.max_input_size:
             raise InvalidArgumentError(
                 f"request size of {preceding} bytes with input '{name}' of size {size} bytes exceeds the maximum "
