@@ -12,6 +12,7 @@ import tritonnb as tnb
 from tests.lab.explain.test_public_questions import CASES, report, stats, summary
 
 CSV = "Concurrency,Inferences/Second,Server Queue,Server Compute Infer,p99 latency\n1,100,10,9000,9500\n"
+TABLE = "│ Request Latency (ms) │ 20.00 │\n│ Request Throughput (requests/sec) │ 50.00 │\n"
 GENAI = {"request_latency": {"unit": "ms", "avg": 20}, "request_throughput": {"unit": "requests/sec", "avg": 50}}
 LEVEL = "Concurrency: 4, throughput: %s infer/sec, latency %s"
 
@@ -104,6 +105,8 @@ VERBOSE = report("Request concurrency: 4", 480, 8320, (4800, 4800), PARTS).repla
         ([{"name": "m", "versions": ["1"], "inputs": [], "platform": "x"}], "metadata of a model"),
         (["name: 'a' max_batch_size: 2", "name: 'a' max_batch_size: 4"], "two configurations of model 'a' differ"),
         ([GENAI | {"input_config": {"loadgen": {"concurrency": 1}}}], "rate and latency that clients saw"),
+        ([GENAI | {"input_config": {"concurrency": 64, "request_rate": 90.0}}], "90 requests/s were to be sent"),
+        (["CLI Command: aiperf profile --request-rate 90\n" + TABLE], "90 requests/s were to be sent"),
         (['Metric,avg\nRequest Latency (ms),"1,234.50"\n\nMetric,Value\nRequest Throughput (per sec),4.0'], "GenAI"),
     ],
 )  # fmt: skip

@@ -277,11 +277,16 @@ def _read_genai_table(source: str, text: str) -> Content:
     pattern = rf"^[\s│|┃]*([A-Z][A-Za-z ]+?) ?\(([^)]+)\)[\s│|┃,\"]*{_NUMBER}"
     for name, unit, value in re.findall(pattern, text, re.MULTILINE):
         values["_".join(name.lower().split())] = {"unit": unit, "avg": _number(value)}
-    concurrency = _count("concurrency", text.replace("--concurrency ", "concurrency: "))
-    return _genai(source, values, concurrency)
+    return _genai(source, values, text)
 
 
-def _genai(source: str, values: Mapping[str, Any], concurrency: float | None) -> Content:
+def _genai(source: str, values: Mapping[str, Any], settings: str) -> Content:
+    """Return the figures of means, with the load of a command line, or of settings in JSON."""
+
+    def load(option: str) -> float | None:
+        found = re.search(rf'\b{option}["=: ]+{_NUMBER}', settings, re.IGNORECASE)
+        return None if found is None else _number(found[1])
+
     def mean(name: str, units: Mapping[str, float]) -> float | None:
         value = values.get(name)
         if not isinstance(value, Mapping) or value.get("avg") is None:
@@ -298,10 +303,11 @@ def _genai(source: str, values: Mapping[str, Any], concurrency: float | None) ->
         raise InvalidArgumentError(
             f"'{source}': expected request_throughput or request_latency of GenAI-Perf or AIPerf, got neither"
         )
-    figures = Figures(
-        source, f"concurrency {concurrency:g}" if concurrency else "load", rate=rate, clients=concurrency,
-        latency_ms=latency,
-    )  # fmt: skip
+    offered, clients = load("request[_-]rate"), load("concurrency")
+    if offered:  # a concurrency beside it is only a limit
+        clients = None
+    label = f"request rate {offered:g}" if offered else f"concurrency {clients:g}" if clients else "load"
+    figures = Figures(source, label, rate=rate, clients=clients, offered=offered, latency_ms=latency)
     return Content(source, "output of GenAI-Perf or AIPerf", "rate and latency that clients saw", [figures])
 
 
@@ -533,8 +539,7 @@ def _read_json(source: str, text: str) -> Content:
                 if name in plain:
                     return reader(source, plain)
             if "request_latency" in plain or "request_throughput" in plain:
-                found = re.search(r'"concurrency": (\d+)', json.dumps(plain.get("input_config", {})))
-                return _genai(source, plain, float(found[1]) if found else None)
+                return _genai(source, plain, json.dumps(plain.get("input_config", {})))
             if {"versions", "inputs"} <= plain.keys():
                 return Content(
                     source, "metadata of a model", "its tensors; not its batcher: see /v2/models/NAME/config"
