@@ -18,6 +18,7 @@ DRIFTS = (
     " instance_group { count: 2 kind: KIND_CPU }"
 )
 LATE = "late_timeouts"
+HELD_BACK = "cached_answer_holds_back_others"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,9 @@ LATE = "late_timeouts"
         ("2.51.0", DRIFTS.replace("kind: KIND_CPU", "kind: KIND_GPU gpus: [0, 1]"), ["waiting_consumer_drift", LATE]),
         ("2.51.0", DRIFTS.replace("default_timeout_microseconds: 9000", ""), []),
         ("2.51.0", DRIFTS.replace("max_queue_delay_microseconds: 500", ""), [LATE]),
-        ("2.51.0", "dynamic_batching { preserve_ordering: true }", ["order_of_refusals"]),
+        ("2.60.0", "dynamic_batching { preserve_ordering: true }", []),
+        ("2.61.0", "dynamic_batching { preserve_ordering: true } response_cache { enable: true }", ["lost_order"]),
+        ("2.72.0", "dynamic_batching { preserve_ordering: true } response_cache { enable: true }", [HELD_BACK]),
         ("2.69.0", 'platform: "torch_aoti"', ["swapped_statistics"]),
         ("2.68.0", 'platform: "torch_aoti"', []),
         ("2.74.0", "model_transaction_policy { decoupled: true }", ["silent_stream_cancellation"]),

@@ -28,6 +28,8 @@ class Defect:
         Issue or pull request.
     applies : callable
         Whether the configuration of a model meets the condition.
+    without : range, optional
+        Minor versions between the first and the last that do not have it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Defect:
     releases: str
     source: str
     applies: Callable[[pb.ModelConfig], bool]
+    without: range = range(0)
 
     def concerns(self, version: str) -> bool:
         """Return whether a version has the defect; without a version it may be, and other servers have none.
@@ -47,7 +50,10 @@ class Defect:
         [True, False, True, False]
         """
         match = _VERSION.match(version)
-        return not version if match is None else self.first <= int(match[1]) <= self.last
+        if match is None:
+            return not version
+        minor = int(match[1])
+        return self.first <= minor <= self.last and minor not in self.without
 
     def __str__(self) -> str:
         return f"{self.text} ({self.releases}; {self.source})"
@@ -88,9 +94,18 @@ DEFECTS = (
         0, 74, "up to 26.10, not examined in 26.11", "server #7512, #6796, core #333", _has_timeout,
     ),
     Defect(
-        "order_of_refusals",
-        "with preserve_ordering, refused requests and answers of the cache may overtake earlier requests",
-        0, 74, "before 26.11", "core #520, #523", lambda config: bool(config.dynamic_batching.preserve_ordering),
+        "lost_order",
+        "preserve_ordering has no effect: several instances answer in the order in which they complete",
+        61, 71, "25.09 to 26.07, fixed in 26.08", "core #449, #520",
+        lambda config: bool(config.dynamic_batching.preserve_ordering),
+    ),
+    Defect(
+        "cached_answer_holds_back_others",
+        "with preserve_ordering and a response cache, an answer of the cache leaves a place in the order that nothing "
+        "fills: later requests are executed and never answered",
+        0, 74, "up to 25.08 and 26.08 to 26.10, fixed in 26.11", "release notes of 26.11",
+        lambda config: bool(config.dynamic_batching.preserve_ordering and config.response_cache.enable),
+        range(61, 72),
     ),
     Defect(
         "swapped_statistics",
