@@ -133,6 +133,13 @@ CLAIMS = [
     Claim("06", "Here, the refusals come at once.", 'for action in ("REJECT"', r"REJECT refused after \[500, 600\] ms"),
     Claim("06", "With `DELAY` nothing is refused", 'for action in ("REJECT"', r"DELAY +refused after \[\] ms"),
     Claim(
+        "06",
+        "so there is one request at a time",
+        "one_by_one = ",
+        r"one instance +50 .* net 1\.0, .*\n8 inst.* net 4\.0",
+    ),
+    Claim("06", "as fast as its slowest model", "ensemble = ", r"48 clients: pre +21\d\d\d/s.* both +21\d\d\d/s"),
+    Claim(
         "07", "Loading the ensemble `ocr` also loads the models", 'load_models=["ocr"', r"'ocr_crop', 'ocr_detection'"
     ),
     Claim("09", "`max_candidate_sequences: 8` are the slots.", "config.text", r"max_candidate_sequences: 8\n"),
