@@ -505,3 +505,23 @@ def test_file_may_name_another_instance_where_a_batch_was_executed() -> None:
     events = [replace(event, instance="m_7") if event is executed else event for event in rec.events]
     blame = Recording(events, rec.configs).blame()
     assert repr(blame)
+
+
+@pytest.mark.parametrize("asked", [{}, {"percentile": 90}], ids=str)
+def test_interrupted_search_for_remedies_keeps_the_causes(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 40, tnb.fixed(10))
+    models = {"net": "max_batch_size: 4", "caller": "max_batch_size: 4"}
+    services = {"net": tnb.fixed(10), "caller": tnb.calling(["net"])}
+    calls = tnb.simulate(models, [(0, 1)] * 40, services)
+
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tritonnb.lab.analysis.rerun.Rerun.run", interrupt)
+    monkeypatch.setattr("tritonnb.lab.analysis.pipeline_what_if.PipelineRerun.run", interrupt)
+    for rec, cause in ((single, "earlier_requests"), (calls, "instances_busy")):
+        for text in (repr(rec.blame(**asked)), rec.blame(**asked)._repr_html_()):
+            assert "not known, since the search was interrupted" in text
+            assert cause in text

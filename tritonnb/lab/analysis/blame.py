@@ -18,6 +18,8 @@ from tritonnb.recording.recording import Recording
 
 #: The causes that executions are part of, the execution of the request's batch or of earlier batches.
 _WITH_EXECUTIONS = (split.WAITS - {split.QUEUE_DELAY, split.OVERHEAD}) | {split.COMPUTE_INFER}
+#: What is shown in place of remedies if an interrupt ends the search for them: the causes are known.
+INTERRUPTED = "not known, since the search was interrupted"
 
 
 @extensible
@@ -132,15 +134,22 @@ class Blame:
         """The request and its latency, in one line."""
         return f"Request {self.request.label}: {self.latency_ns / 1e6:.3f} ms from reception to response"
 
+    def _shown_rows(self) -> list[tuple[str, float, float, str, str | None]]:
+        """Return the rows; without remedies if an interrupt ends the search for them."""
+        try:
+            return self.rows()
+        except KeyboardInterrupt:
+            return [(*row[:4], INTERRUPTED) for row in self.rows(with_remedies=False)]
+
     def __repr__(self) -> str:
         lines = [self.title]
-        for cause, ms, share, meaning, remedy in self.rows():
+        for cause, ms, share, meaning, remedy in self._shown_rows():
             lines.append(f"  {cause:<17}{ms:>10.3f} ms {share:>4.0%}  {meaning}")
             lines += [f"{'':<37}remedy: {remedy}"] if remedy else []
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [(cause, f"{ms:.3f}", f"{share:.0%}", *texts) for cause, ms, share, *texts in self.rows()]
+        rows = [(cause, f"{ms:.3f}", f"{share:.0%}", *texts) for cause, ms, share, *texts in self._shown_rows()]
         return html_report(self.title, ("cause", "ms", "share", "meaning", "remedy"), rows)
 
 

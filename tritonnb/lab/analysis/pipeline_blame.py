@@ -16,6 +16,7 @@ from itertools import groupby
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis import latency_split as split
+from tritonnb.lab.analysis.blame import INTERRUPTED
 from tritonnb.lab.analysis.conditions import Condition
 from tritonnb.lab.analysis.latency_split import Interval
 from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun
@@ -181,6 +182,12 @@ class PipelineBlame:
         except InvalidArgumentError:  # the recording is not of one pipeline alone
             return ()
 
+    def _shown_remedies(self) -> tuple[str, ...]:
+        try:
+            return self.remedies
+        except KeyboardInterrupt:
+            return (f"remedies: {INTERRUPTED}",)
+
     def _shown_rows(self) -> Iterator[tuple[str, str, float, float, str]]:
         """Yield the rows, those of small causes of a step together."""
         for _, rows in groupby(self.rows(), key=lambda row: row[0]):
@@ -199,7 +206,7 @@ class PipelineBlame:
         for name, cause, ms, share, meaning in self._shown_rows():
             label = f"  {cause}" if cause else name
             lines.append(f"  {label:<26}{ms:>11.3f} ms {share:>4.0%}  {meaning}")
-        return "\n".join([*lines, *(f"  {remedy}" for remedy in self.remedies)])
+        return "\n".join([*lines, *(f"  {remedy}" for remedy in self._shown_remedies())])
 
     def _repr_html_(self) -> str:
         rows = [
@@ -207,7 +214,7 @@ class PipelineBlame:
             for name, cause, ms, share, meaning in self._shown_rows()
         ]
         titles = ("step", "cause", "ms", "share", "meaning")
-        return html_report(f"{self.title}, along the critical path", titles, rows, self.remedies)
+        return html_report(f"{self.title}, along the critical path", titles, rows, self._shown_remedies())
 
 
 def blame_pipeline(

@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
 from tritonnb.lab.analysis import latency_split as split
-from tritonnb.lab.analysis.blame import Blame, blame_request
+from tritonnb.lab.analysis.blame import INTERRUPTED, Blame, blame_request
 from tritonnb.lab.analysis.conditions import Condition
 from tritonnb.lab.analysis.pipeline_blame import PipelineBlame, blame_pipeline, pipeline_requests
 from tritonnb.lab.analysis.remedies import edits_for
@@ -205,9 +205,11 @@ class TailBlame:
         late = sum(split.OVERHEAD in blame.outliers for blame in self.blames)
         if late:
             notes.append(f"{late} of {pluralize(total, 'request')}: the batch began late although an instance was idle")
-        notes.append(
-            f"remedy: {self.remedy}" if self.remedy else "remedy: no change of the configuration helps most of them"
-        )
+        try:
+            found = str(self.remedy or "no change of the configuration helps most of them")
+        except KeyboardInterrupt:
+            found = INTERRUPTED
+        notes.append(f"remedy: {found}")
         speeds = self.recording.service().speeds_text()
         return [*notes, *([speeds] if speeds else [])]
 
