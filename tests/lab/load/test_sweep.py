@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import random
 import threading
 import time
@@ -17,13 +18,13 @@ import pytest
 
 import tritonnb as tnb
 from tests.lab.conftest import FLAT, Gate
-from tests.lab.prediction.scenarios import StallingMachine
+from tests.lab.prediction.recommended_rates import of_sweep
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.analysis.constraint import measure
+from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.sustained import executed_rate, overload, requests_of_run
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.running_sweep import Configs, Grid, Sweep, SweepPlan
-from tritonnb.lab.load.trial import SimulatedTrials, Trial, virtual_arrivals
+from tritonnb.lab.load.trial import SimulatedTrials, Stopping, Trial, virtual_arrivals
 from tritonnb.lab.load.workload import WorkloadOptions, workload
 from tritonnb.lab.simulation.run import capacity as full_rate
 from tritonnb.lab.simulation.service import Service
@@ -43,43 +44,11 @@ def test_sweep_with_only_a_constraint_finds_the_highest_rate(server: Server) -> 
     assert result.running.rate == rates[0]  # which has max_batch_size 8, too
 
 
-def excess_of_recommended_rate(server: Server, seed: int) -> float:
-    """The constrained figure over its bound, for a random model and constraint: 30,000 requests with another seed."""
-    rng = random.Random(seed)
-    base_ms, row_ms = rng.uniform(2, 15), rng.choice((0.0, rng.uniform(0.1, 2)))
-    service: Service = tnb.linear(per_row_ms=row_ms, base_ms=base_ms)
-    service = rng.choice(
-        (
-            service,
-            tnb.jittered(service, sigma=rng.uniform(0.05, 0.6)),
-            StallingMachine(service, 0.1, rng.choice((0.2, 1, 3)), rng.uniform(20, 120), seed),
-        )
-    )
-    quantity, rows = rng.choice(("p50", "p90", "p95", "p99", "p99.9", "mean")), rng.choice((1, 1, 3, 5))
-    bound_ms = rng.uniform(1, 8) * (base_ms + 8 * row_ms)
-    fields: dict[str, Any] = {
-        "count": [rng.choice((1, 2, 3, 8))],
-        "max_queue_delay_microseconds": [rng.choice((0, 1000, round(1200 * bound_ms)))],
-        "preferred_batch_size": [rng.choice(([], [6]))],
-    }
-    constraint = f"{quantity} < {bound_ms:.3f} ms"
-    sweep = tnb.sweep(server["held"], constraint=constraint, rows=rows, requests=2000, service=service, **fields)
-    result = sweep.wait(300)
-    [found] = result.trials
-    if not found.meets:  # some bounds are below the time of a single batch
-        assert result.running.meets or f"None of 1 configurations satisfies {constraint}" in result.verdict()
-        return 0.0
-    assert found.capacity_share <= 0.9, seed
-    arrivals = tnb.poisson(rate=found.rate, duration=30_000 / found.rate, seed=seed, rows=rows)
-    kept = tnb.simulate(found.config, arrivals, service, seed=seed, keep="latencies")
-    return measure(kept.latency_ns / 1e6, quantity) / bound_ms
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.slow
-def test_recommended_rates_are_sustained(server: Server) -> None:
+def test_recommended_rates_are_sustained() -> None:
     """The law allows 5 % of the cases to exceed the bound by more than 5 %: of four fresh ones, one may."""
-    excesses = {seed: excess_of_recommended_rate(server, seed) for seed in random.sample(range(10**6), 4)}
+    excesses = {seed: of_sweep(seed) for seed in random.sample(range(10**6), 4)}
     assert sum(excess > 1.05 for excess in excesses.values()) <= 1, excesses
 
 
@@ -287,6 +256,43 @@ def test_sweep_runs_in_the_background_and_reports_progress(server: Server, gate:
     assert len(sweep.wait(60).trials) == 2
     assert sweep.done
     assert repr(sweep) == repr(sweep.result)
+
+
+def test_time_that_is_left_is_estimated_before_the_first_configuration_is_tried() -> None:
+    configs, shown, begun = {"m": pb.ModelConfig(name="m")}, list[str](), threading.Event()
+    grid: Grid = [({}, configs), ({"count": 2}, configs)]
+    make_result: Any = lambda *_: SimpleNamespace(_repr_html_=str)  # noqa: E731
+
+    def begin(stopping: Stopping) -> SweepPlan:
+        def run_trial(edits: dict[str, object], configs: Configs) -> Trial:
+            stopping.share = lambda: 0.25
+            assert begun.wait(60)
+            shown.append(sweep._progress())
+            return Trial(edits, configs, 1.0, np.array([1.0]), 0, True, 1.0)
+
+        return SweepPlan([run_trial])
+
+    sweep = Sweep(grid, begin, make_result, None)
+    begun.set()
+    sweep.wait(60)
+    assert [text.partition(" s left")[0].rstrip("0123456789") for text in shown] == [
+        "0 of 2 configurations tried, about ",
+        "1 of 2 configurations tried, about ",
+    ]
+
+
+def test_trials_say_how_much_of_them_is_done(server: Server) -> None:
+    stopping = Stopping()
+    model, configs = server["held"], {"held": read_config(server["held"].config.text)}
+    trial.run_live_trial(model, {"clients": 1, "requests": 5}, None, stopping, {}, configs)
+    assert stopping.share() == 1
+    trials = SimulatedTrials(Constraint("p99 < 100 ms"), 0, {"held": tnb.fixed(10)})
+
+    def arrivals(rate: float, seed: int, count: int) -> list[Arrival]:
+        return [Arrival(ms=1000 * number / rate) for number in range(count)]
+
+    trials.find_highest_rate(arrivals, math.inf, stopping, {}, configs)
+    assert 0.4 < stopping.share() < 1
 
 
 def test_stopped_sweep_keeps_its_trials_and_restores_the_model(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

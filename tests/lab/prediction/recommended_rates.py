@@ -2,15 +2,16 @@
 
 Each function returns the constrained figure over its bound in 30,000 requests of simulated truth, at the recommended
 rate and with another seed; 0 if nothing was recommended, since many bounds are below the time of a batch.
+``python -m tests.lab.prediction.recommended_rates CASES [FIRST_SEED]`` tries a number of fresh cases of each kind.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Callable, Mapping
 from statistics import fmean
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import tritonnb as tnb
 from tests.lab.prediction.scenarios import StallingMachine, Uneven, random_service
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.interference import Company, Interference, companies
-from tritonnb.lab.load.trial import SimulatedTrials
+from tritonnb.lab.load.trial import SimulatedTrials, Stopping
 from tritonnb.lab.simulation.calls import calling
 from tritonnb.lab.simulation.run import capacity, instance_count
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
@@ -152,13 +153,21 @@ def _pipeline_truth(seed: int, steps: list[str], interferes: bool) -> Callable[[
     return truth
 
 
-def of_pipeline_sweep(seed: int) -> float:
-    """Search the highest rate of an ensemble with given times."""
+def random_model(rng: random.Random) -> dict[str, str]:
+    """Return a model, at times with a delay above the bound or with a preferred size."""
+    delay_us, preferred = rng.choice((0, 1000, 60_000)), rng.choice(("", "preferred_batch_size: 6"))
+    batching = f"dynamic_batching {{ max_queue_delay_microseconds: {delay_us} {preferred} }}"
+    return {"m": f"max_batch_size: 8 {batching} instance_group {{ count: {rng.choice((1, 2, 3, 8))} kind: KIND_CPU }}"}
+
+
+def of_sweep(seed: int, is_pipeline: bool = False) -> float:
+    """Search the highest rate of a model, or of an ensemble, with given times."""
     rng = random.Random(f"{seed} sweep")
-    models = {name: read_config(text) for name, text in random_pipeline(rng).items()}
+    models = {
+        name: read_config(text, name=name)
+        for name, text in (random_pipeline if is_pipeline else random_model)(rng).items()
+    }
     steps = [name for name in models if name != "all"]
-    for name, config in models.items():
-        config.name = name
     truth = _pipeline_truth(seed, steps, interferes=False)
     batch_ms = sum(truth(1)[name](8) for name in steps) / 1e6
     quantity, bound_ms, constraint = random_bound(rng, batch_ms)
@@ -168,7 +177,7 @@ def of_pipeline_sweep(seed: int) -> float:
     def arrivals(rate: float, number: int, count: int) -> list[Arrival]:
         return tnb.poisson(rate, max(2000, count) / rate, seed=number, rows=rows) or [Arrival(0, rows)]
 
-    found = trials.find_highest_rate(arrivals, math.inf, Event(), {}, models)
+    found = trials.find_highest_rate(arrivals, math.inf, Stopping(), {}, models)
     if not found.meets:
         return 0.0
     assert found.capacity_share <= 0.9
@@ -238,5 +247,32 @@ KINDS: dict[str, Callable[[int], float]] = {
     "plan of instances of different speed": lambda seed: of_plan(seed, are_uneven=True),
     "plan of a pipeline": of_pipeline_plan,
     "plan of a model that calls another one": of_caller_plan,
-    "sweep of a pipeline": of_pipeline_sweep,
+    "sweep": of_sweep,
+    "sweep of a pipeline": lambda seed: of_sweep(seed, is_pipeline=True),
 }
+
+
+def main(count: int, first: int) -> None:
+    """Print how many recommended rates exceed their bound by more than 5 %, of a number of cases of each kind."""
+    everything: list[float] = []
+    for kind, of_seed in KINDS.items():
+        excesses = []
+        for seed in range(first, first + count):
+            excesses.append(of_seed(seed))
+            print(f"{kind}, seed {seed}: {excesses[-1]:.2f} of the bound", flush=True)
+        everything += excesses
+        print(_summary(kind, excesses), flush=True)
+    print(_summary("all", everything))
+
+
+def _summary(kind: str, excesses: list[float]) -> str:
+    recommended = [excess for excess in excesses if excess]
+    exceeded = sum(excess > 1.05 for excess in recommended)
+    return (
+        f"| {kind} | {len(excesses)} cases | {len(recommended)} rates | {exceeded} exceeded | "
+        f"largest {max(recommended, default=0):.2f} of the bound |"
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else random.randrange(10**6))

@@ -113,7 +113,7 @@ class Progress:
         return f"{self._title}: {self._done} of {self._total} {self._what}{left}"
 
 
-def time_left(done: int, total: int, seconds: float) -> str:
+def time_left(done: float, total: int, seconds: float) -> str:
     """Return an estimate of the time that the other steps take, as text; empty before the first and after the last.
 
     Examples

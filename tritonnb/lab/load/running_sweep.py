@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from tritonnb.core.copies import OfThisProcess
@@ -23,7 +23,7 @@ from tritonnb.core.forks import call_in_children
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.notebook_wait import failed_future, time_left, wait
 from tritonnb.lab.load.sweep_result import SweepResult, trial_text
-from tritonnb.lab.load.trial import StoppedError, Trial
+from tritonnb.lab.load.trial import StoppedError, Stopping, Trial
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle
@@ -91,7 +91,7 @@ class Sweep(OfThisProcess):
     def __init__(
         self,
         grid: Grid,
-        begin: Callable[[Event], SweepPlan],
+        begin: Callable[[Stopping], SweepPlan],
         make_result: Callable[[list[Trial], list[Trial], SweepPlan], SweepResult],
         restored: Callable[[], AbstractContextManager[None]] | None,
     ) -> None:
@@ -101,10 +101,11 @@ class Sweep(OfThisProcess):
         self._make_result = make_result
         self._restored = restored or nullcontext
         self._began_s = time.monotonic()
+        self._runs = 0  # trials that will be run, once that is known
         self._trials: list[Trial] = []
         self._repeated: list[Trial] = []
         self._plan = SweepPlan([])
-        self._stopping = Event()
+        self._stopping = Stopping()
         self._outputs: list[DisplayHandle] = []
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
@@ -119,7 +120,7 @@ class Sweep(OfThisProcess):
 
     def _forked(self) -> None:
         """Fail a running sweep in a forked child, where its thread does not exist."""
-        self._stopping = Event()
+        self._stopping = Stopping()
         if not self.done:
             self._finished = failed_future("sweep")
 
@@ -226,7 +227,8 @@ class Sweep(OfThisProcess):
         self._stopping.set()
 
     def _progress(self) -> str:
-        left = time_left(self.tried, self.total, time.monotonic() - self._began_s) if self.tried > 1 else ""
+        run = len(self._trials) + len(self._repeated) + self._stopping.share()
+        left = time_left(run, self._runs, time.monotonic() - self._began_s)
         progress = f"{self.tried} of {self.total} configurations tried{left}"
         return f"{progress}; {trial_text(self._trials[-1])}" if self._trials else progress
 
@@ -267,15 +269,16 @@ class Sweep(OfThisProcess):
             self._plan = self._begin(self._stopping)
             run_trial, *repetitions = self._plan.runners
             running, *others = self._grid
+            rank = self._plan.rank if len(others) > _LEAST else None
+            least = len(others) if rank is None else max(_LEAST, len(others) // _MEASURED)
+            self._began_s, self._runs = time.monotonic(), 1 + len(repetitions) + least
             self._add(run_trial(*running))
             for repeat in repetitions:
                 self._repeated.append(repeat(*running))
-            rank = self._plan.rank if len(others) > _LEAST else None
             if rank is None:
                 for candidate in others:
                     self._add(run_trial(*candidate))
                 return
-            least = max(_LEAST, len(others) // _MEASURED)
             predicted = rank(self._trials)
             while predicted:
                 best, *predicted = predicted
@@ -287,6 +290,7 @@ class Sweep(OfThisProcess):
 
     def _add(self, tried: Trial) -> None:
         self._trials.append(tried)
+        self._stopping.share = lambda: 0.0
         self._update_outputs(html.escape(self._progress()), repr(self))
         if self._stopping.is_set():
             raise StoppedError

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
-from threading import Event
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
@@ -22,7 +21,7 @@ from tritonnb.lab.load.load import AnyModel, config_of, find_model, step_of
 from tritonnb.lab.load.running_sweep import Configs, Grid, RunTrial, Sweep, SweepPlan
 from tritonnb.lab.load.service_times import Measurement, Meter, measure_for
 from tritonnb.lab.load.sweep_result import SweepResult, noise_of, rank_by
-from tritonnb.lab.load.trial import SimulatedTrials, Trial
+from tritonnb.lab.load.trial import SimulatedTrials, Stopping, Trial
 from tritonnb.lab.load.workload import LoadOptions, OpenLoop, WorkloadOptions, workload
 from tritonnb.lab.prediction.timed_models import TimedModels, resampled_services
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, as_arrivals
@@ -186,7 +185,7 @@ def sweep(
 
     by_rate = searching or not open_loop
 
-    def begin(stopping: Event) -> SweepPlan:
+    def begin(stopping: Stopping) -> SweepPlan:
         if live:
             run_trial = partial(trial.run_live_trial, target, sent, bound, stopping)
             is_predictable = live != "all" and (open_loop or not sequence_length)
@@ -208,14 +207,14 @@ def sweep(
         return SweepPlan(runners, max_rate, {} if len(running) > 1 else measurements[target.name].times)
 
     @cache
-    def measured(stopping: Event) -> dict[str, Measurement]:
+    def measured(stopping: Stopping) -> dict[str, Measurement]:
         """Measure each model that is executed; of an ensemble, with generated inputs."""
         of_steps: LoadOptions = {"seed": seed}
         options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed} if len(running) == 1 else of_steps
         meters = {name: Meter(step_of(target, name), rows or 1, options, stopping) for name in executed}
         return {name: measure_for(meter, [configs[name] for _, configs in grid]) for name, meter in meters.items()}
 
-    def rank(tried: Sequence[Trial], stopping: Event) -> list[Trial]:
+    def rank(tried: Sequence[Trial], stopping: Stopping) -> list[Trial]:
         """Predict the other configurations from recordings of those that were tried; the best first."""
         recordings = [trial.recording for trial in tried if trial.recording is not None and trial.recording.batches]
         recorded = [TimedModels.of(recording, "sweep") for recording in recordings]
@@ -237,7 +236,7 @@ def sweep(
         predicted = [predict(edits, configs) for edits, configs in others if configs != running]
         return [*sorted(predicted, key=rank_by(by_rate)), *known]
 
-    def trial_runner(trials: SimulatedTrials, max_rate: float, stopping: Event) -> RunTrial:
+    def trial_runner(trials: SimulatedTrials, max_rate: float, stopping: Stopping) -> RunTrial:
         if fixed_arrivals is not None:
             return partial(trials.run, fixed_arrivals)
         return partial(trials.find_highest_rate, searched_arrivals, max_rate, stopping)

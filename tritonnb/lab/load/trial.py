@@ -55,6 +55,8 @@ _PRECISION = 0.01
 _SEARCHED = 3
 #: The fewest and the most requests of each simulation in a search: with 500, the p99 was 20 % too short.
 _REQUESTS = (2500, 40_000)
+#: Simulations of a search until its result is confirmed, for an estimate of the time.
+_SIMULATIONS = 50
 #: A rate that is not confirmed is lowered by this share.
 _LOWERED = 0.03
 #: Poll interval in seconds for a stopped sweep while a load runs.
@@ -69,6 +71,20 @@ _CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.85, MOST_OF_CAPACITY)
 
 class StoppedError(Exception):
     """The caller of a search needs no more trials."""
+
+
+class Stopping(Event):
+    """Set to stop trials, each of which says how much of it is done.
+
+    Attributes
+    ----------
+    share : callable
+        Returns how much of the current trial is done (0 to 1), for an estimate of the time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share: Callable[[], float] = lambda: 0.0
 
 
 @dataclass(frozen=True)
@@ -255,7 +271,7 @@ class SimulatedTrials:
         self,
         arrivals_at: Callable[[float, int, int], list[Arrival]],
         max_rate: float,
-        stopping: Event,
+        stopping: Stopping,
         edits: dict[str, object],
         configs: Mapping[str, pb.ModelConfig],
     ) -> Trial:
@@ -270,7 +286,7 @@ class SimulatedTrials:
             The arrivals at a rate, from a seed; at least as many as its third argument.
         max_rate : float
             Of the server.
-        stopping : Event
+        stopping : Stopping
         edits, configs
         """
         assert self.constraint is not None
@@ -280,12 +296,16 @@ class SimulatedTrials:
             max(requests_of_run(config, some.rows, full, _REQUESTS) for config in executed_models(configs).values())
             for full in (SEARCHED, CONFIRMED)
         )
+        simulated = 0
+        stopping.share = lambda: min(0.95, simulated / _SIMULATIONS)
         most = min(max_rate, self.capacity(configs, arrivals_at(1.0, self.seed, searched)))
 
         def runs(share: float, samples: int, requests: int) -> Iterator[Trial]:
+            nonlocal simulated
             for number in range(samples):
                 if stopping.is_set():
                     raise StoppedError
+                simulated += 1
                 seed = self.seed + number
                 yield self._trial(arrivals_at(most * share, seed, requests), edits, configs, seed, SETTLED)
 
@@ -338,7 +358,7 @@ def run_live_trial(
     model: ModelHandle | ModelAddress,
     traffic: LoadOptions,
     constraint: Constraint | None,
-    stopping: Event,
+    stopping: Stopping,
     edits: dict[str, object],
     configs: Mapping[str, pb.ModelConfig],
     keeps_part: bool = False,
@@ -358,7 +378,10 @@ def run_live_trial(
     for step, config in zip(steps, executed_models(configs).values(), strict=True):
         apply_config(step, config)
     before = [step.stats() for step in steps]
-    result = wait_for_load(load(model, record=True, **traffic), stopping, keeps_part)
+    arrivals, running = traffic.get("arrivals"), load(model, record=True, **traffic)
+    requests = len(arrivals) if isinstance(arrivals, list) else traffic["requests"] or math.inf
+    stopping.share = lambda: running.completed / requests
+    result = wait_for_load(running, stopping, keeps_part)
     new = [difference(step.stats(), earlier) for step, earlier in zip(steps, before, strict=True)]
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
     executions = sum(one["execution_count"] for one in new)

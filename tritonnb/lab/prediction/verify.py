@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Inputs, Shapes
 from tritonnb.lab.load.load import config_of, find_model, load, step_of
 from tritonnb.lab.load.notebook_wait import wait
-from tritonnb.lab.load.trial import StoppedError, Trial, apply_config, restored, run_live_trial, wait_for_load
+from tritonnb.lab.load.trial import StoppedError, Stopping, Trial, apply_config, restored, run_live_trial, wait_for_load
 from tritonnb.lab.load.workload import LoadOptions
 from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, Range, figure_names
 from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels, recorded_latencies
@@ -230,7 +229,7 @@ def verify(
     prediction = twin.predict(models, rate=rate, arrivals=None if arrivals is None else sent, seed=seed, **edits)
     if prediction.interrupted:  # nothing has been measured yet
         raise KeyboardInterrupt
-    target, stopping = find_model(model), Event()
+    target, stopping = find_model(model), Stopping()
     others = sorted(twin.models.sent.keys() - {twin.models.model})
     if others:
         raise InvalidArgumentError(
