@@ -1,8 +1,7 @@
 """Requests per second of the simulator, by kind of scheduling and by what is kept of a run.
 
 The arrivals are made before the time is taken. A run is repeated, and the fastest counts: other work of the machine
-only adds time. A request of iterative scheduling has four steps. The second step of the ensemble is simulated with the
-ends of the first one as arrivals.
+only adds time. A request of iterative scheduling has four steps. The ensemble has three models, one after another.
 """
 
 from __future__ import annotations
@@ -25,18 +24,33 @@ from tritonnb.recording.arrivals import Arrival
 #: Requests per second of virtual time: about 80 % of what one instance can execute.
 RATE = 2000
 ITERATIVE = "max_batch_size: 8 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
-STEPS = 4
+TOKENS = 4
+STEPS = ("pre", "net", "post")
+TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+CHAIN = {name: BATCHER.replace('"m"', f'"{name}"') + TENSORS for name in STEPS}
+CHAIN["chain"] = (
+    f'platform: "ensemble" max_batch_size: 8 {TENSORS} ensemble_scheduling {{'
+    + " ".join(
+        f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "X" value: "{source}" }} '
+        f'output_map {{ key: "Y" value: "{result}" }} }}'
+        for name, source, result in zip(STEPS, ("X", "a", "b"), ("a", "b", "Y"), strict=True)
+    )
+    + "}"
+)
 
 
 def simulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """The simulator: requests per second for dynamic, sequence, ensemble and iterative scheduling."""
     single = tnb.poisson(RATE, seconds * 10, seed=0)
     streams = tnb.sequences([10] * (seconds * 400), every_ms=8, stagger_ms=10)
-    generations = [arrival.with_steps(STEPS) for arrival in tnb.poisson(RATE / STEPS, seconds * 10, seed=0)]
+    generations = [arrival.with_steps(TOKENS) for arrival in tnb.poisson(RATE / TOKENS, seconds * 10, seed=0)]
     kinds: dict[str, tuple[list[Arrival], Callable[[list[Arrival], Any], object]]] = {
         "dynamic": (single, lambda arrivals, keep: tnb.simulate(BATCHER, arrivals, SERVICE, keep=keep)),
         "sequence": (streams, lambda arrivals, keep: tnb.simulate(DIRECT, arrivals, SERVICE, keep=keep)),
-        "ensemble": (single, _ensemble),
+        "ensemble": (
+            single,
+            lambda arrivals, keep: tnb.simulate(CHAIN, arrivals, dict.fromkeys(STEPS, SERVICE), keep=keep),
+        ),
         "iterative": (generations, lambda arrivals, keep: tnb.simulate(ITERATIVE, arrivals, SERVICE, keep=keep)),
     }
     figures: dict[str, object] = {"python": f"{sys.version.split()[0]}, {STATE}"}
@@ -62,12 +76,6 @@ def _in_pyodide(scratch: Path) -> dict[str, float]:
     command.append(directory / "simulator_in_pyodide.py")
     rates: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return rates
-
-
-def _ensemble(arrivals: list[Arrival], keep: Any) -> object:
-    first = tnb.simulate(BATCHER, arrivals, SERVICE, keep="latencies")
-    ends = [(end_ns / 1000, 1) for end_ns in first.end_ns[first.batch].tolist()]
-    return tnb.simulate(BATCHER, ends, SERVICE, keep=keep)
 
 
 def _seconds(run: Callable[[], object]) -> float:
