@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tools.differential.random_pipelines import ENSEMBLE, RandomPipeline, batches_by_step, random_pipeline
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.lab.analysis.recorded_executions import RecordedExecution, with_company
 
 pipelines = st.integers(0, 2**32).map(lambda seed: random_pipeline(random.Random(seed), requests=20))
 
@@ -98,3 +99,26 @@ def test_mistake_is_named(call: Any, text: str) -> None:
     with pytest.raises(InvalidArgumentError) as refusal:
         call(two_steps())
     assert str(refusal.value).startswith(text)
+
+
+def test_simulation_that_does_not_reproduce_its_pipeline_says_why_and_what_it_rests_on() -> None:
+    rec = two_steps()
+    slower = rec.what_if({"net": {"count": 2}}, service={"net": tnb.fixed(50)})
+    assert slower.verdict().startswith("The simulation does not reproduce the recording (within 10 % or 20 %): ")
+    assert "Possible causes: the scheduler's decisions came out differently" in slower.verdict()
+    assert "'net': batches of 1 row were not recorded." in repr(rec.what_if({"net": {"max_batch_size": 8}}))
+
+
+def test_execution_that_begins_while_another_one_ends_is_not_beside_it() -> None:
+    """Triton reports the end of a step after the next step has begun: then all of them were together, none apart."""
+
+    def execution(model: str, begin_ms: int, end_ms: int) -> RecordedExecution:
+        ms = 1_000_000
+        times = (begin_ms * ms, 1, (end_ms - begin_ms) * ms, 0, 1, 0.0, 0, 0, 0, False, 1)
+        return RecordedExecution(*times, f"{model}_0_0")
+
+    pre, net = (
+        [execution("pre", 0, 101), execution("pre", 200, 301)],
+        [execution("net", 100, 200), execution("net", 250, 350)],
+    )
+    assert [one.beside for one in with_company({"pre": pre, "net": net})["net"]] == [frozenset(), {"pre"}]

@@ -13,6 +13,9 @@ from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
 from tritonnb.telemetry.lanes import count_overlaps
 
+#: Another execution that runs for less than this share of an execution, when it begins, is ending.
+_LEAST_BESIDE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedExecution:
@@ -44,7 +47,7 @@ class RecordedExecution:
         Its number in the recording.
     instance : str
     beside : frozenset of str
-        The other models that its server executed when it began.
+        The other models that its server executed when it began, and for a while after that.
     """
 
     begin_ns: int
@@ -127,13 +130,15 @@ def with_company(executions: Mapping[str, Sequence[RecordedExecution]]) -> dict[
             begins[model, replica] = [one.begin_ns for one in ordered]
             latest_ends[model, replica] = list(accumulate((one.begin_ns + one.time_ns for one in ordered), max))
 
-    def runs(model: str, replica: str, now_ns: int) -> bool:
+    def runs(model: str, replica: str, now_ns: int, until_ns: float) -> bool:
         place = bisect_right(begins.get((model, replica), ()), now_ns)
-        return place > 0 and latest_ends[model, replica][place - 1] > now_ns
+        return place > 0 and latest_ends[model, replica][place - 1] > until_ns
 
     def beside(model: str, one: RecordedExecution) -> frozenset[str]:
-        replica = replica_of(one.instance)
-        return frozenset(other for other in executions if other != model and runs(other, replica, one.begin_ns))
+        replica, now_ns = replica_of(one.instance), one.begin_ns
+        # Triton reports the end of an execution after its responses, when the next step of an ensemble has begun.
+        until_ns = now_ns + _LEAST_BESIDE * one.time_ns
+        return frozenset(other for other in executions if other != model and runs(other, replica, now_ns, until_ns))
 
     return {
         model: tuple([replace(one, beside=beside(model, one)) for one in known]) for model, known in executions.items()
