@@ -91,7 +91,7 @@ RESULTS: dict[str, Callable[[tnb.Recording], Any]] = {
     "lab/analysis/blame.py": lambda rec: rec.blame(),
     "lab/analysis/tail_blame.py": lambda rec: rec.blame(percentile=90),
     "lab/analysis/pipeline_what_if.py": lambda rec: PipelineComparison(
-        NAME, pipelined(), pipelined(), {NAME: {NAME: NAME}}, pipelined()
+        NAME, pipelined(), pipelined(), {NAME: {NAME: NAME}}, pipelined(), (NAME,), (NAME,)
     ),
     "lab/analysis/pipeline_blame.py": lambda rec: pipelined().blame(percentile=50),
     "lab/analysis/comparison.py": compared,

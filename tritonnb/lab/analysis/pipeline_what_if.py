@@ -14,7 +14,7 @@ from tritonnb.lab.analysis.learned_calls import learned_calls
 from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied, names_in
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_executions import executions_of, with_company
-from tritonnb.lab.analysis.reproduction import is_near
+from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of, is_near, tolerance_text
 from tritonnb.lab.simulation.models import check_steps, needed_models
 from tritonnb.lab.simulation.run import run_models
 from tritonnb.lab.simulation.service import Service
@@ -161,6 +161,10 @@ class PipelineComparison:
     edits : dict of str to dict
         The fields that were set, by model.
     recorded : Recording
+    causes : tuple of str
+        Why the simulation of what was recorded may differ from the recording.
+    notes : tuple of str
+        What the simulation rests on, where that is thin.
 
     Examples
     --------
@@ -184,6 +188,8 @@ class PipelineComparison:
     after: Recording
     edits: Mapping[str, Mapping[str, object]]
     recorded: Recording
+    causes: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @cached_property
     def differences(self) -> dict[str, tuple[float, float]]:
@@ -215,7 +221,11 @@ class PipelineComparison:
             f"{_label(name)} {recorded:.4g} recorded and {simulated:.4g} simulated"
             for name, (recorded, simulated) in self.differences.items()
         )
-        return f"The simulation does not reproduce the recording: {pairs}. {change}"
+        tolerance = tolerance_text([name.rpartition(": ")[2] for name in self.differences])
+        return (
+            f"The simulation does not reproduce the recording (within {tolerance}): {pairs}. "
+            f"Possible causes: {'; '.join(self.causes)}. {change}"
+        )
 
     def __repr__(self) -> str:
         head, rows = self._columns_and_rows()
@@ -223,11 +233,11 @@ class PipelineComparison:
         lines = [
             f"  {name:<{width}}" + "".join(f"{value:>12}" for value in values) for name, *values in [("", *head), *rows]
         ]
-        return "\n".join([self.verdict(), *lines, _REMARK])
+        return "\n".join([self.verdict(), *lines, _REMARK, *self.notes])
 
     def _repr_html_(self) -> str:
         head, rows = self._columns_and_rows()
-        return html_report(self.verdict(), ("", *head), rows, [_REMARK])
+        return html_report(self.verdict(), ("", *head), rows, [_REMARK, *self.notes])
 
     def _columns_and_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         runs = {"recorded": self.recorded, "before": self.before, "after": self.after}
@@ -279,4 +289,13 @@ def pipeline_what_if(
     """Simulate the recorded requests of a pipeline with edits of its models; see `Recording.what_if`."""
     rerun = PipelineRerun(rec, services)
     before, after = (rerun.run(configs, seed) for configs in (rerun.configs, rerun.edited(edits)))
-    return PipelineComparison(rerun.model, before, after, dict(edits), rec)
+    causes, notes = [], []
+    for name, service in rerun.services.items():
+        if isinstance(service, LearnedTimes):
+            formed_before, formed_after = (
+                {batch.size for batch in run.batches if batch.model == name} for run in (before, after)
+            )
+            causes += [f"'{name}': {cause}" for cause in causes_of(rec, service, formed_before)]
+            notes += [f"'{name}': {text}." for text in service.basis(formed_after)]
+    causes = causes or [OTHER_DECISIONS]
+    return PipelineComparison(rerun.model, before, after, dict(edits), rec, tuple(causes), tuple(notes))

@@ -44,8 +44,12 @@ def tolerance_text(names: Sequence[str]) -> str:
     return " or ".join(f"{share * 100:.0f} %" for share in shares)
 
 
+#: Why a simulation differs if nothing else is known.
+OTHER_DECISIONS = "the scheduler's decisions came out differently where arrivals and ends were close to each other"
+
+
 def causes_of(rec: Recording, service: Service, sizes: Collection[int]) -> list[str]:
-    """Return why a simulation of a recording may differ from it.
+    """Return why a simulation of a recording may differ from it, as far as that is known.
 
     Parameters
     ----------
@@ -72,4 +76,4 @@ def causes_of(rec: Recording, service: Service, sizes: Collection[int]) -> list[
     if text := service.speeds_text():
         causes.append(text)
     causes += service.basis(sizes)
-    return causes or ["the scheduler's decisions came out differently where arrivals and ends were close to each other"]
+    return causes

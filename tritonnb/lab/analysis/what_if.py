@@ -14,7 +14,7 @@ from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.pipeline_what_if import PipelineComparison, pipeline_what_if
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
-from tritonnb.lab.analysis.reproduction import causes_of
+from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of
 from tritonnb.lab.analysis.rerun import Rerun
 from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.generations import Generation
@@ -89,7 +89,7 @@ def what_if(
     if continuous is not None:
         edited, edits = _with_batching(edited, continuous), {"continuous": continuous, **edits}
     before, after = (rerun.run(config, rerun.arrivals, seed) for config in (rerun.config, edited))
-    causes = causes_of(rec, rerun.times, before.batch_sizes())
+    causes = causes_of(rec, rerun.times, before.batch_sizes()) or [OTHER_DECISIONS]
     return Comparison(before, after, edits, rec, causes=tuple(causes), notes=tuple(_notes(rec, rerun.times, after)))
 
 
