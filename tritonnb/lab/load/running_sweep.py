@@ -275,6 +275,7 @@ class Sweep(OfThisProcess):
             self._add(run_trial(*running))
             for repeat in repetitions:
                 self._repeated.append(repeat(*running))
+                self._stopping.end_trial()
             if rank is None:
                 for candidate in others:
                     self._add(run_trial(*candidate))
@@ -290,7 +291,7 @@ class Sweep(OfThisProcess):
 
     def _add(self, tried: Trial) -> None:
         self._trials.append(tried)
-        self._stopping.share = lambda: 0.0
+        self._stopping.end_trial()
         self._update_outputs(html.escape(self._progress()), repr(self))
         if self._stopping.is_set():
             raise StoppedError

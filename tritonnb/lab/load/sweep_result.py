@@ -363,7 +363,8 @@ class SweepResult:
     def _predicted(self) -> str:
         measured = [trial.edits_text() for trial in self.trials if not trial.predicted]
         others = sum(trial.predicted for trial in self._others)
-        return f" Measured: {'; '.join(measured)}. The other {others} were predicted." if others else ""
+        rest = "The other one was" if others == 1 else f"The other {others} were"
+        return f" Measured: {'; '.join(measured)}. {rest} predicted." if others else ""
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return one row for each other configuration, the best first.

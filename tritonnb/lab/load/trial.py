@@ -82,9 +82,15 @@ class Stopping(Event):
         Returns how much of the current trial is done (0 to 1), for an estimate of the time.
     """
 
+    share: Callable[[], float]
+
     def __init__(self) -> None:
         super().__init__()
-        self.share: Callable[[], float] = lambda: 0.0
+        self.end_trial()
+
+    def end_trial(self) -> None:
+        """Nothing of the next trial is done yet."""
+        self.share = lambda: 0.0
 
 
 @dataclass(frozen=True)
