@@ -513,7 +513,7 @@ def test_interrupted_search_for_remedies_keeps_the_causes(
 ) -> None:
     single = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 40, tnb.fixed(10))
     models = {"net": "max_batch_size: 4", "caller": "max_batch_size: 4"}
-    services = {"net": tnb.fixed(10), "caller": tnb.calling(["net"])}
+    services: dict[str, Any] = {"net": tnb.fixed(10), "caller": tnb.calling(["net"])}
     calls = tnb.simulate(models, [(0, 1)] * 40, services)
 
     def interrupt(*args: object) -> None:
