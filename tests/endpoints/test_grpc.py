@@ -346,6 +346,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_client_finds_its_certificates_from_another_directory(
+    start: Start, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(grpc=_tls(certificates, mutual=False))
+    monkeypatch.chdir(certificates)
+    with tnb.connect(f"grpcs://localhost:{server.grpc_port}", ssl="cert.pem") as remote:
+        model = next(iter(remote))
+        monkeypatch.chdir(tmp_path)
+        assert tnb.load(remote[model], clients=1, requests=1, sequence_length=0).wait(60).failed == 0
+
+
 @pytest.mark.parametrize("mutual", [False, True])
 def test_grpc_works_over_tls(start: Start, certificates: Path, mutual: bool) -> None:
     certificate, key = str(certificates / "cert.pem"), str(certificates / "key.pem")

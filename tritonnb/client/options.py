@@ -22,6 +22,7 @@ from tritonnb.core.errors import (
     UnsupportedError,
 )
 from tritonnb.core.grpcio import require_grpcio
+from tritonnb.core.paths import fixed_path
 
 # grpcio is imported where it is used: `import tritonnb` does not need it.
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class ConnectionOptions:
     headers: Mapping[str, str] = field(default_factory=dict)
     ssl: Any = None
     timeout_s: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ssl, str | os.PathLike):
+            # The file is read for each connection, also after the working directory has changed.
+            object.__setattr__(self, "ssl", fixed_path(self.ssl))
 
     def ssl_context(self) -> tls.SSLContext:
         """Return the context of ``https`` connections.
@@ -150,6 +156,15 @@ class ConnectionOptions:
             raise UnavailableError(f"no HTTP server of the v2 protocol responds at {url}: {error}") from error
 
 
+def is_from_no_server(call: grpc.Call) -> bool:
+    """Return whether a gRPC call has failed because no server was reached.
+
+    A server with a full queue responds with the same status: only the text tells who made it.
+    """
+    details = call.details() or ""
+    return call.code().name == "UNAVAILABLE" and (not details or any(text in details for text in _NO_CONNECTION))
+
+
 @contextmanager
 def grpc_errors(where: str, timeout_s: float) -> Iterator[None]:
     """Turn the errors of gRPC calls to a server into errors of this package.
@@ -170,11 +185,8 @@ def grpc_errors(where: str, timeout_s: float) -> Iterator[None]:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise UnavailableError(f"no response from {where} within {timeout_s:g} s") from error
         if code is grpc.StatusCode.UNAVAILABLE:
-            # A server with a full queue responds with this status, too: only the text tells who made it.
-            details = error.details() or ""
-            is_absent = not details or any(text in details for text in _NO_CONNECTION)
-            failure = f"no gRPC server responds at {where}" if is_absent else where
-            raise UnavailableError(f"{failure}: {details}") from error
+            failure = f"no gRPC server responds at {where}" if is_from_no_server(error) else where
+            raise UnavailableError(f"{failure}: {error.details() or ''}") from error
         if code.name in _REFUSED_CODES:
             raise InvalidArgumentError(
                 f"{where}: {_REFUSED_CODES[code.name]} ({error.details()}): {_HEADERS}"

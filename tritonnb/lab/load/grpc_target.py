@@ -14,6 +14,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.infer_requests import grpc_message
+from tritonnb.client.options import is_from_no_server
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Tensors
 from tritonnb.lab.load.targets import CANCELLED, TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget
@@ -50,7 +51,7 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
         if call.code() is not grpc.StatusCode.OK:
             error = call.details() or call.code().name
         cancelled = call.code() is grpc.StatusCode.CANCELLED
-        self.complete(pending, now, CANCELLED if cancelled else error)
+        self.complete(pending, now, CANCELLED if cancelled else error, is_connected=not is_from_no_server(call))
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> service_pb2.ModelInferRequest:
         """Return the message of a request."""

@@ -26,6 +26,7 @@ from tritonnb.engine.execution.loop import BackgroundLoop
 from tritonnb.lab.load.examples import Tensors
 from tritonnb.lab.load.targets import (
     CANCELLED,
+    GONE_S,
     TOKEN_COUNT,
     Parameters,
     PendingRequest,
@@ -76,11 +77,13 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
         self.complete(pending, time.monotonic_ns(), CANCELLED)
 
     async def _post(self, pending: PendingRequest, head: bytes, body: bytes) -> None:
+        is_connected = True
         try:
             error = await self._exchange(pending, head, body)
         except Exception as raised:  # any error: the load waits for the completion
             error = str(raised) or type(raised).__name__
-        self.complete(pending, time.monotonic_ns(), error)
+            is_connected = not isinstance(raised, NoConnectionError)
+        self.complete(pending, time.monotonic_ns(), error, is_connected=is_connected)
 
     async def _exchange(self, pending: PendingRequest, head: bytes, body: bytes) -> str:
         """Send a request and receive its response; the text of the error, empty for a success."""
@@ -163,6 +166,10 @@ def _counted_tokens(event: Json) -> int:
     return int(count[0] if isinstance(count, list) else count)
 
 
+class NoConnectionError(ConnectionError):
+    """No connection could be made."""
+
+
 class HttpClient:
     """A client that posts to one server; used on one event loop.
 
@@ -200,7 +207,7 @@ class HttpClient:
         Raises
         ------
         OSError
-            If the connection fails.
+            If the connection fails; `NoConnectionError` if none could be made.
         """
         connection = self._free_connection() or await self._connect()
         try:
@@ -227,10 +234,12 @@ class HttpClient:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._ssl)
+            async with asyncio.timeout(GONE_S):
+                _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._ssl)
         except OSError as error:
-            raise ConnectionError(
-                f"no HTTP server of the v2 protocol responds at {self._host}:{self._port}: {error}"
+            reason = str(error) or f"no connection within {GONE_S:g} s"
+            raise NoConnectionError(
+                f"no HTTP server of the v2 protocol responds at {self._host}:{self._port}: {reason}"
             ) from error
         return connection
 

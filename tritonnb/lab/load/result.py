@@ -52,7 +52,7 @@ class LoadResult:
     recording : Recording or None
         Recording of the server; None for a server outside this process, or while the load is running.
     note : str
-        What could not be measured, and why.
+        What could not be measured, and why; why the load ended, if its server was gone.
 
     Examples
     --------
@@ -194,10 +194,11 @@ class LoadResult:
     def verdict(self) -> str:
         """Summarize the measurement in one or two sentences."""
         if not self.requests:
-            return f"{self.title}: no request has completed."
+            return f"{self.title}: no request has completed. {self.note}".rstrip()
         figures = self.summary()
         if not len(self.latencies_ms):
-            return f"{self.title}: {figures['requests']} requests in {figures['duration_s']:.1f} s, all failed."
+            text = f"{self.title}: {figures['requests']} requests in {figures['duration_s']:.1f} s, all failed."
+            return f"{text} {self.note}".rstrip()
         intended = f" of {self.intended_rate:.0f} requests/s intended" if self._has_rate() else ""
         failed = f"{self.failed} failed" if self.failed else "none failed"
         text = (

@@ -216,7 +216,7 @@ class Load(OfThisProcess):
         for number, arrival in enumerate(workload.arrivals):
             due = begin + round(arrival.time_us * 1000)
             self._cancel_until(cancellations, due)
-            if not self._sleep_until(due) or not self._target.alive:
+            if not self._sleep_until(due) or self._target.end:
                 return
             pending = self._send(arrival, due, 0)
             if arrival.cancel_us is not None:
@@ -244,7 +244,7 @@ class Load(OfThisProcess):
         limited = math.isfinite(workload.requests)
         requests = workload.client_requests()
         due: list[tuple[int, int]] = [(begin, client) for client in range(workload.clients)]
-        while self.sent < workload.requests and not self._stopping.is_set() and self._target.alive:
+        while self.sent < workload.requests and not (self._stopping.is_set() or self._target.end):
             now = time.monotonic_ns()
             if now >= end:
                 return
@@ -272,20 +272,21 @@ class Load(OfThisProcess):
     def _drain(self) -> None:
         self._draining = True
         self._active_ns = time.monotonic_ns()
-        while self.in_flight and self._target.alive:
+        while self.in_flight and not self._target.end:
             with suppress(Empty):
                 self._completed_requests.get(timeout=min(_POLL_S, self._grace_ns / 1e9))
             if self._is_silent(time.monotonic_ns()):
-                self._fail_outstanding()
+                self._fail_outstanding(f"no response within {self._grace_ns / 1e9:g} s")
+        self._fail_outstanding(self._target.end)
 
     def _is_silent(self, now_ns: int) -> bool:
         """Return whether there was neither a request nor a response during the grace period."""
         return now_ns - self._active_ns >= self._grace_ns
 
-    def _fail_outstanding(self) -> None:
+    def _fail_outstanding(self, error: str) -> None:
         """Fail the requests in flight."""
         for pending in list(self._outstanding):
-            self._complete(pending, time.monotonic_ns(), f"no response within {self._grace_ns / 1e9:g} s")
+            self._complete(pending, time.monotonic_ns(), error)
             self._target.cancel(pending)
 
     def _send(self, arrival: Arrival, intended_ns: int, client: int) -> PendingRequest:
@@ -336,5 +337,6 @@ class Load(OfThisProcess):
 
     def _make_result(self, recording: Recording | None) -> LoadResult:
         rate = self._workload.rate if isinstance(self._workload, OpenLoop) else None
-        messages, note = list(self._error_messages), describe_missing_times(self._target)
+        notes = [describe_missing_times(self._target), self._target.end]
+        messages, note = list(self._error_messages), " ".join(filter(None, notes))
         return LoadResult(self._title(), self._table(0), messages, rate, self.sent, recording, note)

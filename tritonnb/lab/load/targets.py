@@ -30,6 +30,8 @@ E = TypeVar("E")
 OnComplete = Callable[["PendingRequest", int, str], None]
 #: The output in which a model counts the tokens of a generation, and the input by which it is known to generate.
 TOKEN_COUNT, SAMPLING = "num_output_tokens", "sampling_parameters"
+#: Seconds without a connection after which a server is gone: one that is restarted is back earlier.
+GONE_S = 5.0
 #: The error of a request that the client cancelled.
 CANCELLED = "cancelled by the client"
 
@@ -121,9 +123,9 @@ class InProcessTarget:
         self._version = model.version
 
     @property
-    def alive(self) -> bool:
-        """True if the server is running."""
-        return self._server.alive
+    def end(self) -> str:
+        """Why no response can come any more; empty while the server runs."""
+        return "" if self._server.alive else "The server was stopped during the load."
 
     def send(self, pending: PendingRequest) -> None:
         """Submit the request to the server's loop."""
@@ -185,8 +187,6 @@ class RemoteTarget(ABC, Generic[E]):
         The model's configuration on that server.
     """
 
-    alive = True
-
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         self.spec = ModelSpec.from_config(config)
         self.decoupled = config.model_transaction_policy.decoupled
@@ -195,6 +195,17 @@ class RemoteTarget(ABC, Generic[E]):
         # The requests of each sequence that wait for the request in flight.
         self._waiting: dict[int | str, deque[PendingRequest]] = {}
         self._lock = RLock()
+        self._url = model.server.url
+        # The first and the last of the latest attempts that found no server.
+        self._missed_ns: tuple[int, int] | None = None
+
+    @property
+    def end(self) -> str:
+        """Why no response can come any more; empty while the server is there, or may be restarting."""
+        missed_ns = self._missed_ns
+        if missed_ns is None or missed_ns[1] - missed_ns[0] < GONE_S * 1e9:
+            return ""
+        return f"The load ended because no server has responded at {self._url} for {GONE_S:g} s."
 
     def send(self, pending: PendingRequest) -> None:
         """Send the request, or keep it until the previous request of its sequence is complete."""
@@ -217,8 +228,18 @@ class RemoteTarget(ABC, Generic[E]):
             waiting.remove(pending)
         pending.on_complete(pending, time.monotonic_ns(), CANCELLED)
 
-    def complete(self, pending: PendingRequest, time_ns: int, error: str) -> None:
-        """Complete a request that was sent, and send the next request of its sequence."""
+    def complete(self, pending: PendingRequest, time_ns: int, error: str, *, is_connected: bool = True) -> None:
+        """Complete a request that was sent, and send the next request of its sequence.
+
+        Parameters
+        ----------
+        pending : PendingRequest
+        time_ns : int
+        error : str
+        is_connected : bool, optional
+            False if no connection could be made for the request.
+        """
+        self._missed_ns = None if is_connected else ((self._missed_ns or (time_ns, 0))[0], time_ns)
         pending.on_complete(pending, time_ns, error)
         with self._lock:
             waiting = self._waiting.get(pending.arrival.sequence_id)
@@ -267,6 +288,6 @@ def request_parameters(arrival: Arrival) -> Parameters:
     return parameters | {name: value for name, value in options.items() if value}
 
 
-#: A model that receives the requests of a load; ``alive`` is true if responses may still arrive, ``stateful`` if each
-#: request needs a sequence, and ``decoupled`` if the model sends its responses one by one.
+#: A model that receives the requests of a load; ``end`` says why no response can come any more, ``stateful`` is true if
+#: each request needs a sequence, and ``decoupled`` if the model sends its responses one by one.
 Target = InProcessTarget | RemoteTarget[Any]
