@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.endpoints.openai.conftest import TEXT_OUTPUT, post
+from tests.endpoints.openai.conftest import CHAT, TEXT_OUTPUT, post
 from tests.laws import law
 from tritonnb.core.datatypes import BYTES, FP32, UINT32
 from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
@@ -143,7 +145,7 @@ def until_idle(server: Server, *names: str) -> None:
 # --- laws ----------------------------------------------------------------------------------------------
 
 TWO_LETTERS = st.lists(st.text("ab", min_size=1, max_size=6), max_size=4)
-LETTERS = st.text("abcé\U0001f600", max_size=12)
+LETTERS = st.text("abcé \U0001f600", max_size=12)
 STOPS = st.lists(st.text("abcé\U0001f600", min_size=1, max_size=5), max_size=4)
 
 
@@ -199,22 +201,34 @@ def test_server_cuts_the_pieces_of_a_model_as_it_would_cut_the_whole_text(
 
 
 def end_of(pieces: list[bytes], stops: list[str], most: int) -> tuple[str, str, int]:
-    """The text, the finish reason and the number of pieces that a text needs, from its definition."""
-    kept = b"".join(pieces[:most]).decode("utf-8", "replace")
+    """The text, the finish reason and the number of tokens that a text needs, from its definition."""
+    decoder, texts = codecs.getincrementaldecoder("utf-8")("replace"), list[str]()
+    counts: list[int] = []
+    for piece in pieces:
+        left = most - sum(counts)
+        text = decoder.decode(piece)
+        counts.append(max(1, len(text.split())))
+        if counts[-1] > left:
+            text, counts[-1] = text[: [word.end() for word in re.finditer(r"\S+", text)][left - 1]], left
+            decoder.reset()
+        texts.append(text)
+        if sum(counts) == most:
+            break
+    kept = "".join(texts) + decoder.decode(b"", True)
     starts = [kept.find(stop) for stop in stops if stop in kept]
     if not starts:
-        return kept, "length" if len(pieces) >= most else "stop", min(len(pieces), most)
+        return kept, "length" if sum(counts) >= most else "stop", sum(counts)
     text = kept[: min(starts)]
     # The end is certain when no stop string can begin earlier: this is found by trying each number of pieces.
-    for used in range(1, most + 1):
-        read = b"".join(pieces[:used]).decode("utf-8", "ignore")
+    for used in range(1, len(texts) + 1):
+        read = "".join(texts[:used])
         certain = any(stop in read and read.find(stop) == len(text) for stop in stops)
         earlier = any(
             stop.startswith(read[at:]) and stop not in read for at in range(len(text)) for stop in stops if read[at:]
         )
         if certain and not earlier:
-            return text, "stop", used
-    return text, "stop", min(len(pieces), most)
+            return text, "stop", sum(counts[:used])
+    return text, "stop", sum(counts)
 
 
 # --- cases ----------------------------------------------------------------------------------------------
@@ -268,15 +282,31 @@ def test_cut_generation_is_cancelled(server: Server) -> None:
         ("counting", 4, "a b ", "length", (70, 4)),
         ("counting", 100, "a b c ", "stop", (70, 6)),
         ("summing", 2, "a b c ", "length", (70, 50)),
-        ("whole", 1, "a b c", "length", (3, 1)),
-        ("whole", 2, "a b c", "stop", (3, 1)),
+        ("whole", 1, "a", "length", (3, 1)),
+        ("whole", 2, "a b", "length", (3, 2)),
+        ("whole", 4, "a b c", "stop", (3, 3)),
     ],
 )
-def test_model_that_counts_tokens_is_believed(
+def test_tokens_are_counted_by_the_model_or_are_words(
     server: Server, model: str, most: int, text: str, reason: str, usage: tuple[int, int]
 ) -> None:
     texts, reasons, used = complete(server, {"model": model, "prompt": "a b c", "max_tokens": most})
     assert (texts, reasons, used["prompt_tokens"], used["completion_tokens"]) == ([text], [reason], *usage)
+
+
+@pytest.mark.slow
+def test_text_that_comes_whole_is_cut_only_by_a_limit_that_was_asked_for(server: Server) -> None:
+    text = 20 * "word "
+    for route, prompt in (("completions", {"prompt": text}), ("chat/completions", {"messages": CHAT})):
+        body = {"model": "whole", **prompt}
+        [whole], reasons, usage = complete(server, body, route)
+        assert (reasons, usage["completion_tokens"]) == (["stop"], len(whole.split()))
+        [cut], reasons, usage = complete(server, {**body, "max_tokens": 2}, route)
+        assert (cut, reasons, usage["completion_tokens"]) == (" ".join(whole.split()[:2]), ["length"], 2)
+    assert complete(server, {"model": "whole", "prompt": text, "max_tokens": 16, "stop": "rd word"})[:2] == (
+        ["wo"],
+        ["stop"],
+    )
 
 
 @pytest.mark.slow

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import codecs
 import functools
+import itertools
 import json
+import math
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +28,8 @@ from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.requests import GenerationRequest
 from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
+from tritonnb.endpoints.tensors import response_size
+from tritonnb.engine.execution.loop import run_in_thread
 from tritonnb.engine.models.served_model import ServedModel
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
@@ -32,6 +37,8 @@ from tritonnb.model_config.schema import ModelSpec, TensorSpec
 _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
 #: Finish reasons of responses before the last response; the vLLM backend writes Python's None.
 _NOT_FINISHED = ("", "None", "null")
+#: A word, with the space in front of it.
+_WORD = re.compile(r"\s*\S+")
 
 
 def generates(spec: ModelSpec) -> bool:
@@ -174,7 +181,8 @@ class Choice:
     logprobs : list of dict
         One entry for each token, as vLLM writes them: the chosen token first.
     prompt_tokens, completion_tokens : int
-        As the model counted them. A model that does not count has the words of the prompt, and its responses with text.
+        As the model counted them. For a model that does not count them: the words of the prompt, and the words of each
+        response, at least one.
     """
 
     index: int
@@ -195,7 +203,8 @@ class _ChoiceReader:
     asked : GenerationRequest
     end : TextEnd
     counts_tokens : bool
-        The model has the output ``num_output_tokens``; otherwise each response with text counts as a token.
+        The model has the output ``num_output_tokens``; otherwise the words of a response are its tokens, at least one:
+        that is right for models that send each token, and defined for models that send more.
 
     Attributes
     ----------
@@ -206,15 +215,16 @@ class _ChoiceReader:
     def __init__(self, choice: Choice, asked: GenerationRequest, end: TextEnd, counts_tokens: bool) -> None:
         self._choice = choice
         self._max_tokens = asked.sampling["max_tokens"]
+        self._is_limit_asked = asked.is_limit_asked
         self._end = end
         self._counts_tokens = counts_tokens
         # A model may divide a character between two responses.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pieces = 0
+        self._tokens = 0
         self._counted: int | None = None
         self._reason = ""
         self._logprobs: deque[tuple[int, Json]] = deque()
-        self._text_length = end.ignored
+        self._text_length = self._prompt_left = end.ignored
         self._returns_logprobs = asked.logprobs is not None
         self.is_cut = False
 
@@ -222,31 +232,46 @@ class _ChoiceReader:
         """Return what a response adds to the choice."""
         outputs = {tensor.name: tensor.array.reshape(-1) for tensor in response.outputs if tensor.array.size}
         raw = outputs["text_output"][0] if "text_output" in outputs else b""
-        self._count(outputs, raw)
+        # A text that came whole is not cut by the default: nobody asked for it, and it would save nothing.
+        limit = math.inf if response.final and not self._is_limit_asked else self._max_tokens
+        text = self._take_tokens(raw, response.final, math.inf if self._counts_tokens else limit)
+        self._read_counts(outputs)
         reason = outputs["finish_reason"][0].decode() if "finish_reason" in outputs else ""
         self._reason = self._reason if reason in _NOT_FINISHED else reason
         if self._returns_logprobs and "logprobs" in outputs:
             self._hold_logprobs(json.loads(outputs["logprobs"][0]))
-        # A response with text is the best guess of a token for a model that does not count.
-        tokens = (self._counted or 0) if self._counts_tokens else self._pieces
-        is_limited = tokens >= self._max_tokens
+        tokens = (self._counted or 0) if self._counts_tokens else self._tokens
+        is_limited = tokens >= limit
         # A model that has given its reason ends by itself, and may still send its counts.
         is_last = response.final or (is_limited and not self._reason)
-        text = self._end.add(self._decoder.decode(raw, is_last))
+        text = self._end.add(text + self._decoder.decode(b"", is_last))
         if is_last:
             text += self._end.finish()
         self.is_cut = not response.final and (is_last or self._end.reached)
         reason = "stop" if self._end.reached else self._reason or ("length" if is_limited else "stop")
         return self._add(text, reason if is_last or self._end.reached else None)
 
-    def _count(self, outputs: Mapping[str, Any], raw: bytes) -> None:
-        self._pieces += bool(raw)
+    def _take_tokens(self, raw: bytes, is_final: bool, limit: float) -> str:
+        """Decode the text of a response, count its words as tokens, and return the text of those within the limit."""
+        text = self._decoder.decode(raw, is_final)
+        prompt = min(self._prompt_left, len(text))
+        self._prompt_left -= prompt
+        left = limit - self._tokens
+        self._tokens += max(count_words(text[prompt:]), bool(raw))
+        if self._tokens <= limit:
+            return text
+        self._tokens = int(limit)
+        self._decoder.reset()  # the rest of its bytes is beyond the limit
+        *_, last = itertools.islice(_WORD.finditer(text, prompt), int(left))
+        return text[: last.end()]
+
+    def _read_counts(self, outputs: Mapping[str, Any]) -> None:
         if "num_output_tokens" in outputs:  # of this response, as the vLLM backend counts
             self._counted = (self._counted or 0) + int(outputs["num_output_tokens"][0])
         if "num_input_tokens" in outputs:
             self._choice.prompt_tokens = int(outputs["num_input_tokens"][0])
         # A model that counts at its end may have been cut before.
-        self._choice.completion_tokens = self._pieces if self._counted is None else self._counted
+        self._choice.completion_tokens = self._tokens if self._counted is None else self._counted
 
     def _hold_logprobs(self, entries: list[Json]) -> None:
         """Keep log probabilities until the text of their token is certain."""
@@ -303,7 +328,8 @@ class Generations(PendingRequests):
         """
         async for index, response in self.successes():
             reader = self._readers[index]
-            delta = reader.read(response)
+            read = functools.partial(reader.read, response)
+            delta = await run_in_thread(read) if response_size(response) > LONG else read()
             if reader.is_cut:
                 self.abandon(index)
             # A response may add nothing, if its text is held back: an empty event would tell the client nothing.

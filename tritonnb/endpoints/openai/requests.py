@@ -20,6 +20,8 @@ from tritonnb.endpoints.openai.fields import (
 
 _MOST_TOKENS = 2**31 - 1
 _SEED = 2**63
+#: The fields that limit the tokens of a text: the second is the old name in chats, and the name in completions.
+_LIMITS = ("max_completion_tokens", "max_tokens")
 #: The roles of messages, with their names in a prompt without a chat template.
 ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 _STRINGS = f"a string or an array of 1 to {MOST_PROMPTS} strings"
@@ -39,6 +41,8 @@ class GenerationRequest:
     n : int
         Choices for each prompt.
     stream, include_usage, echo : bool
+    is_limit_asked : bool
+        The client has set ``max_tokens``; otherwise it is the server's default.
     logprobs : int or None
         Number of most probable tokens to return for each position; None for no log probabilities.
     sampling : dict
@@ -50,6 +54,7 @@ class GenerationRequest:
     n: int
     stream: bool
     include_usage: bool
+    is_limit_asked: bool
     logprobs: int | None
     sampling: Json
     prompts: list[str] = field(default_factory=list)
@@ -91,11 +96,10 @@ def read_chat(body: bytes, default_max_tokens: int) -> GenerationRequest:
         If it is invalid.
     """
     fields = Fields(body, CHAT)
-    limits = ("max_completion_tokens", "max_tokens")
     # OpenAI renamed `max_tokens` for chats; with both, neither meaning is certain.
-    if all(name in fields for name in limits):
-        raise OpenAiError(f"'{limits[1]}' cannot be combined with '{limits[0]}'", limits[1], code="invalid_value")
-    limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in limits if name in fields), default_max_tokens)
+    if all(name in fields for name in _LIMITS):
+        raise OpenAiError(f"'{_LIMITS[1]}' cannot be combined with '{_LIMITS[0]}'", _LIMITS[1], code="invalid_value")
+    limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in _LIMITS if name in fields), default_max_tokens)
     most = fields.integer("top_logprobs", 0, MOST_TOP_LOGPROBS)
     wanted = fields.value("logprobs", (bool,), False)
     if most is not None and not wanted:
@@ -118,6 +122,7 @@ def _common(fields: Fields) -> Json:
         "n": fields.integer("n", 1, MOST_CHOICES, 1),
         "stream": stream,
         "include_usage": options.get("include_usage") is True,
+        "is_limit_asked": any(name in fields for name in _LIMITS),
     }
 
 
