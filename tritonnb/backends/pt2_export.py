@@ -13,10 +13,12 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.model_config.write import write_text
 
 
 @with_short_traceback
+@with_checked_types
 def export_pt2(
     module: Any,
     args: tuple[Any, ...],

@@ -16,12 +16,14 @@ from tritonnb.client.options import TIMEOUT_S, ConnectionOptions
 from tritonnb.client.v2_client import make_client
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 
 #: Seconds that a server may take to respond to another protocol than the requested one.
 _PROBE_S = 2.0
 
 
 @with_short_traceback
+@with_checked_types
 def connect(
     url: str,
     metrics_url: str | None = None,

@@ -16,6 +16,7 @@ from tritonnb.client.model import ModelViews
 from tritonnb.client.remote_config import ChangedConfigs, RemoteConfig, checked_config
 from tritonnb.client.v2_client import V2Client, V2HttpClient
 from tritonnb.core.accessors import extensible
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.copies import OfThisProcess, reach_server
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
@@ -467,6 +468,7 @@ class RemoteModelHandle(ModelViews):
         if self._spec is None:
             self._spec = ModelSpec.from_config(self.running_config())
         request, address = request_of_call(self._spec, self.version, inputs, options), self.address
+        require_positive(timeout=timeout)
         limit_s = address.server.access.timeout_s if timeout is None else timeout
         return address.server.infer(self.name, self.version, request, limit_s)
 

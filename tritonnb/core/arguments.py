@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-
 from tritonnb.core.errors import InvalidArgumentError
 
 
@@ -22,17 +20,3 @@ def require_positive(**values: float | None) -> None:
             valid = False
         if not valid:
             raise InvalidArgumentError(f"{name} must be positive, got {value!r}")
-
-
-def require_seed(seed: object) -> None:
-    """Check that a seed of random numbers is an integer.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is something else.
-    """
-    try:
-        operator.index(seed)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgumentError(f"seed expected an integer, got {seed!r}") from None

@@ -22,6 +22,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, EnsembleExecuted, RequestArrived, StepSent
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.analysis.blame import Blame, blame_slowest
 from tritonnb.lab.analysis.latency_split import CAUSES
 from tritonnb.lab.figures.palette import style_sheet
@@ -39,6 +40,7 @@ _POLICY = (
 
 
 @with_short_traceback
+@with_checked_types
 def to_html(rec: Recording, path: str | os.PathLike[str], *, title: str = "", remedies: int = 3) -> None:
     """Write the recording as one web page with its views, which needs neither a kernel nor a network.
 

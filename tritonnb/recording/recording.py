@@ -21,6 +21,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestArrived, RequestRefused
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.html_table import html_report
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import Arrival, arrivals_of
@@ -121,6 +122,7 @@ class Recording:
                 self.__dict__.pop(name, None)
 
     @classmethod
+    @with_checked_types
     def load(cls, path: str | os.PathLike[str]) -> Recording:
         """Read a recording that `save` wrote.
 
@@ -147,6 +149,7 @@ class Recording:
             ) from error
         return recording
 
+    @with_checked_types
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file: JSON, one event per line.
 
@@ -156,6 +159,7 @@ class Recording:
         """
         files.write(path, self.events, self.configs, simulated=self.simulated, source=self.source)
 
+    @with_checked_types
     def for_model(self, model: str) -> Recording:
         """Return the part of the recording that concerns one model.
 
@@ -182,6 +186,7 @@ class Recording:
         source = None if self.source is None else self.source.for_model(model)
         return Recording(events, configs, simulated=self.simulated, source=source)
 
+    @with_checked_types
     def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Excerpt:
         """Return the requests that were in the server during a time range, and their batches.
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.load.export import export as export_model
 from tritonnb.lab.prediction.plan import Plan
 from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, name_of, serve_config, write_documents
@@ -13,6 +14,7 @@ from tritonnb.server.model_handle import ModelHandle
 
 
 @with_short_traceback
+@with_checked_types
 def export(
     plan: Plan,
     directory: str | os.PathLike[str],

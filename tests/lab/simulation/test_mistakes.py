@@ -40,7 +40,7 @@ def test_invalid_arrival_is_refused(arrivals: list[Any], words: str) -> None:
         (lambda: tnb.sequences([2, 0], every_ms=0.005), "length must be positive, got 0"),
         (
             lambda: tnb.sequences(3, every_ms=0.005),  # type: ignore[arg-type]
-            "lengths expected a list with the number of requests of each sequence, got 3",
+            "lengths expected a list of integers, got 3",
         ),
         (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
         (lambda: tnb.ClosedLoop(2, 5, think_ms=-1), "think_ms must not be negative, got -1"),
@@ -89,7 +89,7 @@ def test_invalid_workload_or_service_time_is_refused(mistake: Callable[[], objec
             "model 'm': simulation expected a model that is executed, got an ensemble; simulate it with the models "
             "of its steps: tnb.simulate(repository, arrivals, {step: service, ...})",
         ),
-        (BATCHING, 5, "service model expected a function, such as fixed(5), got 5"),
+        (BATCHING, 5, "service expected a function or a dict of functions, got 5"),
         (
             BATCHING,
             tnb.fixed(-1),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import Wait, queue_depth, waits_of
@@ -21,6 +22,7 @@ from tritonnb.telemetry.trace_entry import TraceEvent
 
 
 @with_short_traceback
+@with_checked_types
 def to_perfetto(rec: Recording, path: str | os.PathLike[str]) -> None:
     """Write the recording as a trace for https://ui.perfetto.dev.
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.blame import INTERRUPTED, Blame, blame_request
 from tritonnb.lab.analysis.conditions import Condition
@@ -228,6 +229,7 @@ class TailBlame:
 
 
 @with_short_traceback
+@with_checked_types
 def blame(
     rec: Recording,
     request: RequestRecord | PipelineRequest | Pipeline | int | str | None = None,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.lab.analysis.learned_times import LearnedTimes
@@ -22,6 +23,7 @@ from tritonnb.recording.recording import Recording
 
 
 @with_short_traceback
+@with_checked_types
 def what_if(
     rec: Recording,
     models: Mapping[str, Mapping[str, object]] | None = None,

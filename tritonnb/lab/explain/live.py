@@ -8,11 +8,13 @@ import time
 from tritonnb.client.connection import Remote, RemoteModelHandle
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.explain.explain import Explanation, answer_contents
 from tritonnb.lab.explain.readers import Content, read_statistics
 
 
 @with_short_traceback
+@with_checked_types
 def verdict(source: Remote | RemoteModelHandle, seconds: float = 10.0) -> Explanation:
     """Explain what limits the models of a server now, from its statistics before and after some seconds.
 

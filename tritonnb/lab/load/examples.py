@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.client.array_requests import make_request
-from tritonnb.core.arguments import require_positive, require_seed
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.datatypes import zeros
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.shapes import fits
 from tritonnb.engine.models.validation import RequestValidator
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
@@ -107,7 +108,7 @@ def _generated(spec: ModelSpec, kind: str, shapes: Shapes, seed: int) -> NextExa
     batching = spec.max_batch_size > 0
 
     def make(number: int, rows: int | None) -> Tensors:
-        rng = np.random.default_rng((seed, number))
+        rng = np.random.default_rng((seed % 2**64, number))  # NumPy refuses a seed below 0
         example: Tensors = {}
         for tensor in tensors:
             shape = (rows or 1, *dims[tensor.name]) if batching else dims[tensor.name]
@@ -209,6 +210,7 @@ class Prompt(dict[str, list[Any]]):
 
 
 @with_short_traceback
+@with_checked_types
 def prompts(
     texts: Sequence[str] | None = None,
     *,
@@ -259,7 +261,6 @@ def prompts(
     ([['Once']], [['{"max_tokens": 5, "ignore_eos": true, "seed": 0}']])
     """
     require_positive(count=count, tokens=tokens, most=most)
-    require_seed(seed)
     if spread < 0:
         raise InvalidArgumentError(f"spread must not be negative, got {spread}")
     if texts is None:

@@ -10,6 +10,7 @@ from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.grpcio import require_grpcio
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Inputs, Shapes, examples
 from tritonnb.lab.load.http_target import HttpStreamTarget, HttpTarget
@@ -26,6 +27,7 @@ AnyModel = Model | Server | Addressed | ModelAddress | str
 
 
 @with_short_traceback
+@with_checked_types
 def load(
     model: AnyModel,
     name: str | None = None,

@@ -22,6 +22,7 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.typical_times import never_decreasing
 from tritonnb.lab.load.examples import Inputs, Shapes
@@ -70,6 +71,7 @@ class Measurement:
 
 
 @with_short_traceback
+@with_checked_types
 def service_times(
     model: AnyModel,
     name: str | None = None,

@@ -11,6 +11,7 @@ from itertools import product
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint
 from tritonnb.lab.analysis.learned_times import joined_times
@@ -43,6 +44,7 @@ _MOST_TRIED = 1_000_000
 
 
 @with_short_traceback
+@with_checked_types
 def sweep(
     model: AnyModel,
     name: str | None = None,
@@ -135,7 +137,7 @@ def sweep(
     """
     bound = None if constraint is None else Constraint(constraint)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
-        arrivals = list(arrivals)  # used for every configuration
+        arrivals = list(as_arrivals(arrivals))  # used for every configuration
     open_loop = clients is None and not isinstance(arrivals, ClosedLoop)
     traffic: WorkloadOptions = {
         "rate": rate,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from typing import TypedDict
 
-from tritonnb.core.arguments import require_positive, require_seed
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.lab.load.examples import Inputs, Shapes
 from tritonnb.lab.simulation.arrivals import PROCESSES, ClosedLoop, arrival_times_us, as_arrivals
@@ -151,7 +151,6 @@ def workload(
     require_positive(
         rate=rate, clients=clients, duration=duration, requests=requests, rows=rows, burst=burst, sequences=sequences
     )
-    require_seed(seed)
     limits = (math.inf if requests is None else requests, math.inf if duration is None else duration)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
         _reject_combination(

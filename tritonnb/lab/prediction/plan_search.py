@@ -16,6 +16,7 @@ from typing import Any
 from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.learned_times import PIECES
@@ -43,6 +44,7 @@ _BUSY = 0.9
 
 
 @with_short_traceback
+@with_checked_types
 def plan(
     twin: Twin,
     constraint: str,

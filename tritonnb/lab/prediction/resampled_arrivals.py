@@ -28,7 +28,7 @@ def resampled_arrivals(
     """
     if len(recorded) < 2 * PIECES or any(arrival.sequence_id for arrival in recorded):
         return [arrival.at(arrival.time_us * scale) for arrival in recorded]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed % 2**64)  # NumPy refuses a seed below 0
     size = len(recorded) if count is None else count
     index = np.arange(size) if share >= 1 else np.cumsum(rng.geometric(share, size)) - 1
     bounds = len(recorded) * np.arange(PIECES + 1) // PIECES

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.analysis.interference import InterferenceTable
 from tritonnb.lab.analysis.learned_times import LearnedTimes, Stall
 from tritonnb.lab.load.notebook_wait import Progress
@@ -187,6 +188,7 @@ class Twin:
         return self.models.edited(self.models.by_model(models, edits or {}, "predict"), "predict")
 
     @with_short_traceback
+    @with_checked_types
     def predict(
         self,
         models: EditsByModel | None = None,
@@ -226,9 +228,9 @@ class Twin:
         if rate is not None and arrivals is not None:
             raise InvalidArgumentError("predict expected a rate or arrivals, got both: give one of them")
         edited, scale, replicas = self.edited(edits, models), self._scale(rate), len(self.recording.replicas) or 1
-        if arrivals is not None and not (arrivals := list(arrivals)):
-            raise InvalidArgumentError("predict expected at least one arrival, got none")
         given = None if arrivals is None else sorted(as_arrivals(arrivals), key=lambda arrival: arrival.time_us)
+        if given == []:
+            raise InvalidArgumentError("predict expected at least one arrival, got none")
         misfits, runs = self.misfits, []
         interrupted = []
         with Progress("predict", SAMPLES) as progress:

@@ -18,6 +18,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.load.examples import Inputs, Shapes
 from tritonnb.lab.load.load import config_of, find_model, load, step_of
@@ -164,6 +165,7 @@ class Verification:
 
 
 @with_short_traceback
+@with_checked_types
 def verify(
     twin: Twin,
     model: Model | str,

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, takewhile
 
-from tritonnb.core.arguments import require_positive, require_seed
+from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.recording.arrivals import Arrival
 
 
@@ -105,6 +106,7 @@ def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0
     yield from (number // group * group * 1e6 / rate for number in count())
 
 
+@with_checked_types
 def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
     """Generate requests at equal intervals.
 
@@ -126,6 +128,7 @@ def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
     return [Arrival(time_us, rows) for time_us in islice(arrival_times_us("constant", rate), round(rate * duration))]
 
 
+@with_checked_types
 def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[Arrival]:
     """Generate requests of many independent clients: a Poisson process, with exponential intervals.
 
@@ -146,11 +149,11 @@ def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[A
     True
     """
     require_positive(rate=rate, duration=duration)
-    require_seed(seed)
     times = takewhile(lambda time_us: time_us < duration * 1e6, arrival_times_us("poisson", rate, seed=seed))
     return [Arrival(time_us, rows) for time_us in times]
 
 
+@with_checked_types
 def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) -> list[Arrival]:
     """Generate bursts of simultaneous requests at equal intervals.
 
@@ -175,6 +178,7 @@ def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) ->
     return [Arrival(time_us, rows) for time_us in times for _ in range(requests)]
 
 
+@with_checked_types
 def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.0) -> list[Arrival]:
     """Generate sequences with requests at equal intervals; START and END flags are set.
 
@@ -192,10 +196,6 @@ def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.
     >>> [(arrival.sequence_id, arrival.sequence_start, arrival.sequence_end) for arrival in sequences([2], every_ms=5)]
     [(1, True, False), (1, False, True)]
     """
-    if not isinstance(lengths, Iterable):
-        raise InvalidArgumentError(
-            f"lengths expected a list with the number of requests of each sequence, got {lengths!r}"
-        )
     for length in lengths:
         require_positive(length=length)
     arrivals = [

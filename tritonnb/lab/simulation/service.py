@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tritonnb.core.arguments import require_seed
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.scheduling.reasons import pluralize
 
 #: Decoded JSON of the statistics extension, from any server.
@@ -73,6 +73,7 @@ def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
     return ServiceTime(function, unit)
 
 
+@with_checked_types
 def fixed(ms: float) -> ServiceTime:
     """Return a service time that is the same for every batch, in milliseconds.
 
@@ -84,6 +85,7 @@ def fixed(ms: float) -> ServiceTime:
     return ServiceTime(_Linear(0, ms), "ms")
 
 
+@with_checked_types
 def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
     """Return the service time ``per_row_ms * rows + base_ms`` (α and τ₀ in Inoue, arXiv:1912.06322).
 
@@ -250,6 +252,7 @@ class Jittered(VaryingService):
         return lambda rows, *when: round(service(rows) * math.exp(rng.gauss(0.0, sigma)))
 
 
+@with_checked_types
 def jittered(service: Service, *, sigma: float) -> Jittered:
     """Multiply a service model by a log-normal factor with median 1; `simulate` seeds it.
 
@@ -286,13 +289,12 @@ class ExecutionTimes:
     Raises
     ------
     InvalidArgumentError
-        If the service model is not a function, or the seed is not an integer.
+        If the service model is not a function.
     """
 
     def __init__(self, service: Service, seed: int) -> None:
         if not callable(service):
             raise InvalidArgumentError(f"service model expected a function, such as fixed(5), got {service!r}")
-        require_seed(seed)
         self._function = service.function if isinstance(service, VaryingService) else service
         self._has_unit = isinstance(self._function, ServiceTime)
         self._draw = service.draws(seed) if isinstance(service, VaryingService) else None

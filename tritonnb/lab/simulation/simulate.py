@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import Arrivals
 from tritonnb.lab.simulation.engine import Columns, NoColumns
@@ -57,6 +58,7 @@ def simulate(
     **options: Unpack[_Options],
 ) -> dict[str, float]: ...
 @with_short_traceback
+@with_checked_types
 def simulate(
     config: AnyConfig | Models,
     arrivals: Arrivals | Mapping[str, Arrivals],

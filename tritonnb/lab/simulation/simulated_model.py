@@ -11,6 +11,7 @@ from tritonnb.backends.functions import Function
 from tritonnb.backends.simulated import TIMES_FILE, ExecutionTimes, SimulatedBackend
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.paths import working_directory
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.load_errors import raised_here
@@ -23,6 +24,7 @@ from tritonnb.server.server import Server
 
 
 @with_short_traceback
+@with_checked_types
 def simulate(
     server: Server, recording: Recording, model: str | None = None, function: Function | None = None
 ) -> ModelHandle:
@@ -67,6 +69,7 @@ def simulate(
 
 
 @with_short_traceback
+@with_checked_types
 def write_simulated(recording: Recording, repository: str | Path, model: str | None = None) -> Path:
     """Write a model of a repository with the backend ``simulated``.
 

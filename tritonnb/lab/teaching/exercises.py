@@ -13,9 +13,9 @@ from functools import cached_property
 
 from google.protobuf import text_format
 
-from tritonnb.core.arguments import require_seed
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.teaching.rules import LEVELS, form_batches
 from tritonnb.lab.teaching.worksheet import LETTERS, Worksheet
@@ -28,6 +28,7 @@ _CONFIGURATIONS, _DRAWS = 1000, 12
 
 
 @with_short_traceback
+@with_checked_types
 def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, level: int = 1) -> Worksheet:
     """Generate an exercise from a seed.
 
@@ -68,7 +69,6 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6, lev
         raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests!r}")
     if type(level) is not int or level not in LEVELS:
         raise InvalidArgumentError(f"level expected 1 or 2, got {level!r}")
-    require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
     for _ in range(_CONFIGURATIONS):
         sheet = _grow(_DRAFTS[batcher](rng, level), rng, requests, level)
@@ -200,6 +200,7 @@ def _is_instructive(sheet: Worksheet) -> bool:
 
 
 @with_short_traceback
+@with_checked_types
 def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10) -> Worksheet:
     """Make an exercise of recorded requests: predict their batches, then reveal them.
 

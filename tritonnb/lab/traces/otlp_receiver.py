@@ -17,6 +17,7 @@ from tritonnb.core import forks
 from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
 from tritonnb.engine.execution.loop import BackgroundLoop
@@ -188,6 +189,7 @@ class OtlpReceiver(OfThisProcess):
 
 
 @with_short_traceback
+@with_checked_types
 def otlp_receiver(port: int = PORT, *, host: str = "127.0.0.1") -> OtlpReceiver:
     """Receive traces over OTLP/HTTP: ``POST /v1/traces``, in protobuf or JSON, compressed with gzip or not.
 

@@ -16,6 +16,7 @@ from tritonnb.client.v2_client import V2Client
 from tritonnb.core.arguments import require_positive
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_traceback
+from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.paths import fixed_path
 from tritonnb.lab.traces.from_trace import recording_of
 from tritonnb.lab.traces.otlp_receiver import OtlpReceiver
@@ -45,6 +46,7 @@ _warned: WeakSet[Remote] = WeakSet()
 
 
 @with_short_traceback
+@with_checked_types
 def record(
     remote: Remote,
     models: str | Sequence[str] | None = None,
