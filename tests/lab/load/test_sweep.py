@@ -454,6 +454,20 @@ def test_ensemble_is_loaded_and_swept_with_its_steps(tmp_path: Path) -> None:
         assert [trial.edits_text() for trial in swept.trials] == ["add_sub: max_batch_size 16"]
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_model_that_calls_others_is_refused_with_what_simulates_its_calls(server: Server, live: bool) -> None:
+    """Three instances of the caller would pass three times as much as the only instance that they call."""
+
+    @server.model(max_batch_size=8)
+    def caller(X: tnb.FP32[2]) -> tnb.FP32[2]:
+        return next(iter(server["held"](X=X).values()))
+
+    sweep = tnb.sweep(server["caller"], count=[1, 2, 3], rate=100, requests=40, live=live)
+    with pytest.raises(tnb.TritonError, match=r"'held' was executed while 'caller' was measured: .*twin\(\).plan"):
+        sweep.wait(120)
+    assert len(tnb.sweep(server["caller"], count=[1, 2, 3], rate=100, requests=40, live="all").wait(120).trials) == 3
+
+
 def test_stateful_model_needs_sequences(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="'accumulate': a stateful model expected sequence_length="):
         tnb.sweep(server["accumulate"], count=[1], rate=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -214,7 +215,10 @@ def sweep(
         of_steps: LoadOptions = {"seed": seed}
         options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed} if len(running) == 1 else of_steps
         meters = {name: Meter(step_of(target, name), rows or 1, options, stopping) for name in executed}
-        return {name: measure_for(meter, [configs[name] for _, configs in grid]) for name, meter in meters.items()}
+        before = _executions(target)
+        found = {name: measure_for(meter, [configs[name] for _, configs in grid]) for name, meter in meters.items()}
+        _refuse_calls(before, _executions(target), {*executed, target.name})
+        return found
 
     def rank(tried: Sequence[Trial], stopping: Stopping) -> list[Trial]:
         """Predict the other configurations from recordings of those that were tried; the best first."""
@@ -251,6 +255,31 @@ def sweep(
         )
 
     return Sweep(grid, begin, result, partial(trial.restored, target, list(executed)) if live else None)
+
+
+def _executions(model: ModelHandle | ModelAddress) -> Counter[str]:
+    """Return the number of executions of each model of a server."""
+    if isinstance(model, ModelAddress):
+        entries = model.server.statistics()
+    else:
+        entries = model.server.call(model.server.engine.statistics)["model_stats"]
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        counts[entry["name"]] += entry["execution_count"]
+    return counts
+
+
+def _refuse_calls(before: Counter[str], after: Counter[str], measured: set[str]) -> None:
+    """Refuse a model whose executions wait for those of other models: their rate limits it, not its own times."""
+    new = after - before
+    called = sorted(name for name in new.keys() - measured if 2 * new[name] >= sum(new[name] for name in measured))
+    if called:
+        name = " and ".join(map(repr, sorted(measured & new.keys())))
+        raise InvalidArgumentError(
+            f"sweep expected models that call no others, but '{called[0]}' was executed while {name} was measured: "
+            "record all models, and use rec.what_if({...}) or rec.twin().plan(...), which simulate the calls; or "
+            "measure all configurations with live='all'"
+        )
 
 
 def _span_ns(recordings: Sequence[Recording]) -> int:
