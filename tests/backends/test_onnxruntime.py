@@ -14,6 +14,7 @@ from tests.backends.framework_checks import WRONG_TENSORS, OneState
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.onnxruntime import providers
+from tritonnb.core.datatypes import BF16
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
@@ -97,6 +98,14 @@ def test_string_inputs_and_outputs_are_bytes(tmp_path: Path) -> None:
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     (answer,) = loaded.run(request(A=np.array([["grün".encode()], [b""]], object)))
     assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
+
+
+def test_numbers_that_numpy_does_not_have_go_in_and_out(tmp_path: Path) -> None:
+    write(tmp_path, "Identity", {"A": ["b", 2]}, {"B": ["b", 2]}, TensorProto.BFLOAT16)
+    loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
+    values = BF16.from_values(np.array([[1.5, -2.0]], np.float32))
+    (answer,) = loaded.run(request(A=values))
+    assert (answer.outputs[0].datatype, answer.outputs[0].array.tolist()) == (BF16, values.tolist())
 
 
 def test_non_utf8_string_fails_only_its_request(tmp_path: Path) -> None:

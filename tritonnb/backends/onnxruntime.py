@@ -10,6 +10,7 @@ strings; on the CPU, the session takes and returns NumPy arrays.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.core.datatypes import DATATYPES, INVALID, as_bytes_array
+from tritonnb.core.datatypes import BF16, DATATYPES, INVALID, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tritonnb.backends.device_states import DeviceStates
 
 MODEL_FILE = "model.onnx"
+#: ONNX's number of the type.
+_BFLOAT16 = 16
 #: Sessions are created one at a time, so that the growth of the process's memory belongs to one session.
 _measuring = fork_safe(threading.Lock())
 
@@ -155,8 +158,9 @@ class OnnxInstance(BackendModelInstance):
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
         # A scalar is configured with dims [1]; ONNX Runtime refuses an array of one dimension for it.
         self._scalar_inputs = {node.name for node in _inputs(self._session).values() if not node.shape}
+        self._bf16 = {tensor.name for tensor in tensors if tensor.type == "tensor(bfloat16)"}
         has_strings = any(_DATATYPES.get(tensor.type, INVALID).variable_size for tensor in tensors)
-        if spec.kind == "KIND_GPU" and not has_strings:
+        if spec.kind == "KIND_GPU" and not (has_strings or self._bf16):
             self.bind("cuda", spec.device_id)
         else:
             self._list_tensors({})
@@ -212,7 +216,7 @@ class OnnxInstance(BackendModelInstance):
         try:
             if self._device is None:
                 # Without the interpreter lock, so that the instances of a model run in parallel.
-                results = self._session.run(self._fetched_names, feeds, self._model.run_options)
+                results = self._run_on_cpu(feeds)
             else:
                 results = self._run_bound(execution, feeds, self._device)
         except TritonError:
@@ -230,6 +234,21 @@ class OnnxInstance(BackendModelInstance):
         """Release the session."""
         self._device_states = None
         del self._session
+
+    def _run_on_cpu(self, feeds: Mapping[str, Array]) -> list[Array]:
+        if not self._bf16:
+            return list(self._session.run(self._fetched_names, dict(feeds), self._model.run_options))
+        # NumPy has no bfloat16: its bit patterns go in and out as values of ONNX Runtime.
+        make = ort.OrtValue.ortvalue_from_numpy_with_onnx_type
+        values = {
+            name: make(array, _BFLOAT16) if name in self._bf16 else ort.OrtValue.ortvalue_from_numpy(array)
+            for name, array in feeds.items()
+        }
+        results = self._session.run_with_ort_values(self._fetched_names, values, self._model.run_options)
+        return [
+            _bit_patterns(value) if name in self._bf16 else value.numpy()
+            for name, value in zip(self._fetched_names, results, strict=True)
+        ]
 
     def _run_bound(self, execution: Execution, feeds: Mapping[str, Array], device: tuple[str, int]) -> list[Array]:
         binding, states = self._session.io_binding(), self._device_states
@@ -313,6 +332,13 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
     optional = sum(tensor.optional for tensor in config.input)
     model_checks.check_input_count(config.name, len(model.tensors.inputs) - optional, len(session.get_inputs()))
     model.tensors.check(inputs, outputs, check, has_other_inputs=True)
+
+
+def _bit_patterns(value: ort.OrtValue) -> Array:
+    """Return the bit patterns of a tensor on the CPU, whose elements NumPy does not have."""
+    pattern = BF16.numpy
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(raw, pattern).reshape(value.shape())
 
 
 def _as_bytes(array: Array) -> Array:
