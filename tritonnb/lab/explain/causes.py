@@ -165,16 +165,13 @@ def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequen
 
 
 def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
-    if not delay_ms or figures.queue_ms is None or not figures.compute_ms:
-        return None
-    busy, count = figures.busy, max(1, instances_of(config))
-    if busy is None or busy >= NOT_BUSY * count or not 0.3 * delay_ms <= figures.queue_ms <= 1.3 * delay_ms:
+    if config is None or figures.busy is None or not _waits_for_delay(figures, config):
         return None
     return (
         "queue_delay",
-        f"the queue time of {figures.queue_ms:.2f} ms is max_queue_delay ({delay_ms:g} ms): requests wait for others, "
-        f"while only {busy:.2f} of {pluralize(count, 'instance')} are busy. The batches do not fill in that time",
+        f"the queue time of {figures.queue_ms:.2f} ms is max_queue_delay ({queue_delay_ns(config) / 1e6:g} ms): "
+        f"requests wait for others, while only {figures.busy:.2f} of "
+        f"{pluralize(max(1, instances_of(config)), 'instance')} are busy. The batches do not fill in that time",
     )
 
 
@@ -254,11 +251,10 @@ def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
         return "concurrency is 1, so there is never a second request to combine with; send several at once"
     if size and 2 * rows > size:
         return f"a request has {rows:g} rows, and two do not fit into max_batch_size {size}"
-    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
-    if delay_ms and figures.queue_ms is not None and 0.3 * delay_ms <= figures.queue_ms <= 1.3 * delay_ms:
+    if config is not None and _waits_for_delay(figures, config):
         return (
-            f"each waits {figures.queue_ms:.1f} ms, the max_queue_delay of {delay_ms:g} ms, and no other request "
-            f"arrives in this time: requests are sent one after another; send several at once"
+            f"each waits {figures.queue_ms:.1f} ms, the max_queue_delay of {queue_delay_ns(config) / 1e6:g} ms, and no "
+            f"other request arrives in this time: requests are sent one after another; send several at once"
         )
     if figures.queue_ms is not None and figures.compute_ms and figures.queue_ms > figures.compute_ms:
         variable = config is not None and any(-1 in tensor.dims for tensor in config.input)
@@ -273,9 +269,27 @@ def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
 def _why_partly(figures: Figures, config: pb.ModelConfig | None) -> str:
     if figures.clients and figures.mean_requests and figures.clients <= 1.5 * figures.mean_requests:
         return f"more than {figures.clients:g} requests are never in the server"
-    if config is not None and config.dynamic_batching.preferred_batch_size:
-        return f"preferred_batch_size {[*config.dynamic_batching.preferred_batch_size]} sends batches earlier"
+    is_busy = figures.busy is not None and figures.busy >= BUSY * max(1, instances_of(config))
+    if config is not None and not is_busy:
+        preferred = [*config.dynamic_batching.preferred_batch_size]
+        goal = min(preferred, default=config.max_batch_size)
+        name = f"preferred_batch_size {preferred}" if preferred else f"max_batch_size {goal}"
+        rows, delay_ms = figures.mean_rows or figures.mean_requests or 0, queue_delay_ns(config) / 1e6
+        if preferred and rows >= 0.95 * goal:
+            return f"{name} sends batches earlier"
+        if delay_ms and rows >= 0.7 * goal:
+            return f"{name} or max_queue_delay ({delay_ms:g} ms) sends them; averages do not tell which"
+        if _waits_for_delay(figures, config):
+            return f"max_queue_delay ({delay_ms:g} ms) ends before {name} is reached"
     return "a batch contains what has arrived when an instance becomes idle"
+
+
+def _waits_for_delay(figures: Figures, config: pb.ModelConfig) -> bool:
+    """Return whether the mean queue time is about the delay, and not a wait for busy instances."""
+    if figures.busy is not None and figures.busy >= NOT_BUSY * max(1, instances_of(config)):
+        return False
+    delay_ms = queue_delay_ns(config) / 1e6
+    return bool(delay_ms) and figures.queue_ms is not None and 0.3 * delay_ms <= figures.queue_ms <= 1.3 * delay_ms
 
 
 def queue(figures: Figures, config: pb.ModelConfig | None) -> str:
