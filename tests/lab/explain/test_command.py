@@ -90,5 +90,5 @@ def test_verdict_without_traffic_says_so(remote: tnb.Remote) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "ten", None])
 def test_verdict_refuses_a_time_that_is_none(remote: tnb.Remote, seconds: Any) -> None:
-    with pytest.raises(tnb.TritonError, match="seconds expected a (positive )?number, got"):
+    with pytest.raises(tnb.TritonError, match=r"seconds expected a (positive )?number, got"):
         remote.verdict(seconds=seconds)
