@@ -86,7 +86,7 @@ def test_clients_of_a_step_stay_its_clients() -> None:
         (lambda rec: rec.what_if({"other": {"count": 2}}),
          "what_if expected edits of pre, net, both, got edits of 'other'"),
         (lambda rec: rec.what_if({"net": 2}),
-         "what_if expected a dict of fields for model 'net', such as {'count': 2}, got 2"),
+         "models expected a dict of dicts or None, got {'net': 2}"),
         (lambda rec: rec.what_if({"net": {"counts": 2}}), "model 'net': the configuration has no field 'counts'"),
         (lambda rec: rec.what_if({"net": {}}, count=2),
          "what_if expected edits by model or edits of one model, got ['net'] and ['count']"),
@@ -105,7 +105,10 @@ def test_simulation_that_does_not_reproduce_its_pipeline_says_why_and_what_it_re
     rec = two_steps()
     slower = rec.what_if({"net": {"count": 2}}, service={"net": tnb.fixed(50)})
     assert slower.verdict().startswith("The simulation does not reproduce the recording (within 10 % or 20 %): ")
-    assert "Possible causes: the scheduler's decisions came out differently" in slower.verdict()
+    assert "Possible causes: 'pre': " not in slower.verdict()
+    assert "'net': the execution times are the given ones, not the recorded ones" in slower.verdict()
+    busy = two_steps(seed=1).what_if({}, service={"pre": tnb.fixed(1)})
+    assert any("'net': its instances were" in cause for cause in busy.causes)
     assert "'net': batches of 1 row were not recorded." in repr(rec.what_if({"net": {"max_batch_size": 8}}))
 
 

@@ -178,6 +178,8 @@ def test_pair_that_was_never_seen_together_widens_the_range() -> None:
     arrivals = tnb.poisson(110, 2, seed=1)
     prediction = alone.predict(arrivals=arrivals)
     assert "net and pre were never executed at the same time" in prediction.remarks[-1]
+    one_way = tnb.simulate(MODELS, tnb.constant(80, 2), {"pre": tnb.fixed(4), "net": tnb.fixed(11)}).twin().predict()
+    assert one_way.remarks[-1].startswith("net never began beside pre: ")
     known = tnb.simulate(MODELS, arrivals, TIMES).twin().predict(arrivals=arrivals)
     assert not any("never executed" in remark for remark in known.remarks)
     found, other = prediction.latency_p50_ms, known.latency_p50_ms
@@ -192,7 +194,7 @@ def test_pair_that_was_never_seen_together_widens_the_range() -> None:
         (lambda twin: twin.predict({"other": {"count": 2}}),
          "predict expected edits of pre, net, chain, got edits of 'other'"),
         (lambda twin: twin.predict({"net": 2}),
-         "predict expected a dict of fields for model 'net', such as {'count': 2}, got 2"),
+         "models expected a dict of dicts or None, got {'net': 2}"),
         (lambda twin: twin.predict({"net": {"counts": 2}}), "model 'net': the configuration has no field 'counts'"),
         (lambda twin: twin.range_ms(1), "twin expected the name of a step, one of net, pre, got None"),
         (lambda twin: twin.plan("p99 < 50 ms", {"other": {"count": [1]}}, rate=9),

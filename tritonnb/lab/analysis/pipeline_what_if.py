@@ -291,11 +291,11 @@ def pipeline_what_if(
     before, after = (rerun.run(configs, seed) for configs in (rerun.configs, rerun.edited(edits)))
     causes, notes = [], []
     for name, service in rerun.services.items():
+        formed_before, formed_after = (
+            {batch.size for batch in run.batches if batch.model == name} for run in (before, after)
+        )
+        causes += [f"'{name}': {cause}" for cause in causes_of(rec, name, service, formed_before)]
         if isinstance(service, LearnedTimes):
-            formed_before, formed_after = (
-                {batch.size for batch in run.batches if batch.model == name} for run in (before, after)
-            )
-            causes += [f"'{name}': {cause}" for cause in causes_of(rec, service, formed_before)]
             notes += [f"'{name}': {text}." for text in service.basis(formed_after)]
     causes = causes or [OTHER_DECISIONS]
     return PipelineComparison(rerun.model, before, after, dict(edits), rec, tuple(causes), tuple(notes))

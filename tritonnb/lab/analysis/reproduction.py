@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.simulation.calls import CallingService
+from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
@@ -20,6 +22,8 @@ _TAILS = {
 }
 #: A larger share of the time before executions, or a larger variation of the speed, explains a difference.
 _NOTABLE = 0.1
+#: Instances that are busier than this share of the time have queues that small differences make long.
+_BUSY = 0.85
 #: Times of less than this many ms are equal: a simulation has no time between its decisions.
 _LEAST_MS = 0.5
 
@@ -48,21 +52,29 @@ def tolerance_text(names: Sequence[str]) -> str:
 OTHER_DECISIONS = "the scheduler's decisions came out differently where arrivals and ends were close to each other"
 
 
-def causes_of(rec: Recording, service: Service, sizes: Collection[int]) -> list[str]:
+def causes_of(rec: Recording, model: str, service: Service, sizes: Collection[int]) -> list[str]:
     """Return why a simulation of a recording may differ from it, as far as that is known.
 
     Parameters
     ----------
     rec : Recording
-        Of one model.
+    model : str
     service : Service
         Of the simulation.
     sizes : collection of int
         Of the simulated batches, in rows.
     """
+    batches = [batch for batch in rec.batches if batch.model == model]
+    span_ns = max(batch.exec_end_ns for batch in batches) - min(batch.exec_start_ns for batch in batches)
+    instances = instance_count(rec.configs[model]) * max(1, len(rec.replicas))
+    busy = sum(batch.compute_ns for batch in batches) / max(1, span_ns) / instances
+    causes = []
+    if busy >= _BUSY:
+        causes.append(f"its instances were {busy:.0%} busy, where a small difference of times makes long queues")
+    if isinstance(service, CallingService):
+        return causes
     if not isinstance(service, LearnedTimes):
         return ["the execution times are the given ones, not the recorded ones"]
-    causes = []
     stalls = service.stalls
     if stalls:
         longest_ms = max(excess_ns for _, excess_ns in stalls) / 1e6

@@ -91,7 +91,7 @@ def what_if(
     if continuous is not None:
         edited, edits = _with_batching(edited, continuous), {"continuous": continuous, **edits}
     before, after = (rerun.run(config, rerun.arrivals, seed) for config in (rerun.config, edited))
-    causes = causes_of(rec, rerun.times, before.batch_sizes()) or [OTHER_DECISIONS]
+    causes = causes_of(rec, rerun.config.name, rerun.times, before.batch_sizes()) or [OTHER_DECISIONS]
     return Comparison(before, after, edits, rec, causes=tuple(causes), notes=tuple(_notes(rec, rerun.times, after)))
 
 

@@ -297,12 +297,20 @@ class Twin:
             yield f"execution times changed from part to part of the recording: by {times.speed_variation:.0%}"
 
     def _unknown_pairs(self) -> list[str]:
-        """Return the remark on models that were never executed at the same time, if there are any."""
-        never = dict.fromkeys(tuple(sorted(pair)) for pair in self.interference.never_together)
-        if not never:
-            return []
-        pairs = ", ".join(" and ".join(pair) for pair in never)
-        return [f"{pairs} were never executed at the same time: the ranges allow that they slow each other down"]
+        """Return the remarks on models that were never executed at the same time, if there are any."""
+        never = self.interference.never_together
+        # A step may always begin before another one, which then begins beside it.
+        both = dict.fromkeys(tuple(sorted(pair)) for pair in never if pair[::-1] in never)
+        one_way = [f"{model} never began beside {other}" for model, other in never if (other, model) not in never]
+        remarks = []
+        if both:
+            pairs = ", ".join(" and ".join(pair) for pair in both)
+            remarks.append(
+                f"{pairs} were never executed at the same time: the ranges allow that they slow each other down"
+            )
+        if one_way:
+            remarks.append(f"{', '.join(one_way)}: the ranges allow that it takes longer then")
+        return remarks
 
     @cached_property
     def validation(self) -> tuple[ValidatedPart, ...]:
