@@ -80,6 +80,57 @@ def test_every_container_of_tensors_is_exported(
     assert len(compiled) == 1
 
 
+class Named(torch.nn.Module):
+    def forward(self, first: Any, second: Any) -> Any:
+        return first + second["key"]
+
+
+class Positional(torch.nn.Module):
+    def forward(self, *tensors: Any) -> Any:
+        return tensors[0] + tensors[1]
+
+
+class Keywords(torch.nn.Module):
+    def forward(self, **tensors: Any) -> Any:
+        return tensors["a"] + tensors["b"]
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "kwargs"),
+    [
+        (Named(), (), {"second": {"key": X}, "first": X}),
+        (Named(), (X,), {"second": {"key": X}}),
+        (Positional(), (X, X), {}),
+    ],
+)
+def test_arguments_are_given_in_every_way_that_python_has(
+    compiled: list[str], tmp_path: Path, module: Any, args: Any, kwargs: Any
+) -> None:
+    text = tnb.export_pt2(module, args, tmp_path / "m", kwargs=kwargs, max_batch_size=4)
+    assert text.count("input [") == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "kwargs", "message"),
+    [
+        (lambda x: x, (X,), {}, "module expected a torch.nn.Module, got <function"),
+        (Named(), X, {}, r"args expected a tuple of examples, got Tensor: write \(example,\)"),
+        (
+            Named(),
+            (X,),
+            {},
+            r"kwargs expected the arguments of forward\(first.*, got missing a required argument",
+        ),
+        (Keywords(), (), {"a": X, "b": X}, r"PyTorch exports no batch dimension for \*\*tensors of forward"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    tmp_path: Path, module: Any, args: Any, kwargs: Any, message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        tnb.export_pt2(module, args, tmp_path / "m", kwargs=kwargs, max_batch_size=4)
+
+
 @pytest.mark.parametrize(
     ("function", "example", "message"),
     [

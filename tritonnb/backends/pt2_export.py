@@ -80,7 +80,22 @@ def export_pt2(
     import torch
     from torch.utils import _pytree as pytree
 
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgumentError(f"module expected a torch.nn.Module, got {module!r}")
+    if not isinstance(args, tuple | list):
+        raise InvalidArgumentError(f"args expected a tuple of examples, got {type(args).__name__}: write (example,)")
+    signature = inspect.signature(module.forward)
+    try:
+        signature.bind(*args, **(kwargs or {}))
+    except TypeError as error:
+        raise InvalidArgumentError(f"args, kwargs expected the arguments of forward{signature}, got {error}") from None
     batching = max_batch_size > 1
+    collecting = [one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD]
+    if batching and collecting:  # torch.export fails with an assertion about its trees
+        raise InvalidArgumentError(
+            f"kwargs: PyTorch exports no batch dimension for **{collecting[0]} of forward: name the parameters, or set "
+            "max_batch_size=0"
+        )
     examples: Any = (tuple(args), dict(kwargs or {}))
     for index, example in enumerate(pytree.tree_leaves(examples)):
         if not isinstance(example, torch.Tensor) or (batching and not example.ndim):
@@ -101,7 +116,8 @@ def export_pt2(
         # One symbol for all inputs: their rows belong together.
         batch = torch.export.Dim("batch", min=1, max=max_batch_size)
         arguments, keywords = pytree.tree_map(lambda _: {0: batch}, examples)
-        dynamic_shapes = (*arguments, *keywords.values())
+        # By the names of the parameters: keywords may come in any order, and `*args` are one parameter.
+        dynamic_shapes = dict(signature.bind(*arguments, **keywords).arguments)
     plain = _with_plain_results(module.eval())
     program = torch.export.export(plain, *examples, dynamic_shapes=dynamic_shapes)
     with torch.no_grad():
@@ -146,7 +162,8 @@ def _plain(value: Any, name: str) -> Any:
     import torch
 
     # `SymInt`, since the module runs with symbolic sizes while it is exported.
-    if isinstance(value, torch.Tensor | torch.SymInt | None) or type(value) is int:
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    if is_dense or isinstance(value, torch.SymInt | None) or type(value) is int:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
