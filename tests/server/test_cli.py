@@ -153,6 +153,20 @@ def test_strict_configuration_requires_a_file(
     assert "Poll failed for model directory 'm': failed to open text file for read" in log
 
 
+@pytest.mark.parametrize("options", [(), ("--isolate-models=m",)])
+def test_models_do_not_see_the_arguments_of_the_server(
+    write_model: Callable[..., Path], options: tuple[str, ...]
+) -> None:
+    """A model may parse ``sys.argv``, as some of NVIDIA's do by `unittest.main`; Triton's stub has no arguments."""
+    repository = write_model("m", python_model("x * 0 + len(__import__('sys').argv)"))
+    with serving(f"--model-repository={repository}", *options) as process:
+        port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)").group(1)
+        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+        with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            assert client.infer("m", [tensor]).as_numpy("Y").tolist() == [[1.0]]
+
+
 def test_every_endpoint_is_started_with_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     arguments = [

@@ -44,4 +44,6 @@ if __name__ == "__main__":
     _install_package()
     from tritonnb.backends.isolation.child.main import main
 
-    main(*map(int, sys.argv[1:]))
+    descriptors = [int(text) for text in sys.argv[1:]]
+    del sys.argv[1:]  # as in Triton's stub: a model may parse it
+    main(*descriptors)
