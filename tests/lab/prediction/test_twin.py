@@ -431,3 +431,11 @@ def test_generation_counts_as_one_request_in_a_prediction() -> None:
     prediction = rec.twin().predict()
     assert prediction.latency_p50_ms.value == pytest.approx(rec.summary()["latency_p50_ms"], rel=0.3)
     assert prediction.throughput.value == pytest.approx(rec.summary()["rate"], rel=0.3)
+
+
+def test_only_instance_has_its_own_speed_without_what_others_cost() -> None:
+    """The slow instance mostly runs beside the fast one: its speed is no part of what company costs."""
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 2 kind: KIND_CPU }'
+    machine = Uneven(StallingMachine(tnb.fixed(6), 0.1, 0.0, 50, seed=1), [1.0, 3.0], slow_down=0.4)
+    times = tnb.simulate(config, tnb.poisson(100, 12, seed=1), machine, seed=1).service().for_instances(1)
+    assert times.expected_ns(1, 1) * times.speeds[0] / 1e6 == pytest.approx(6, rel=0.2)

@@ -94,8 +94,8 @@ class LearnedTimes(VaryingService):
             return self
         # Another one uses its share of the machine at most: what is left is at least that of this execution.
         times = (
-            round(max(one.time_ns / max(2, one.busy), one.time_ns - one.shared * cost_ns(one.rows)))
-            for one in self.executions
+            round(max(one.time_ns / max(2, one.busy), one.time_ns - one.shared * cost_ns(one.rows) * speed))
+            for one, speed in zip(self.executions, map(self._simulated_speed_of, self.executions), strict=True)
         )
         executions = [replace(one, time_ns=ns, busy=1) for one, ns in zip(self.executions, times, strict=True)]
         return replace(self, executions=tuple(executions), are_of_single=True)
@@ -139,8 +139,8 @@ class LearnedTimes(VaryingService):
         return max(1.0, self.function(rows)) / max(1.0, self.function(size))
 
     def _not_idle_ns(self, one: RecordedExecution) -> float:
-        """Return how long an execution would have taken if its instance and server had not been idle before."""
-        return one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)
+        """Return how long an execution would have taken on an average instance, without idle times before it."""
+        return (one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)) / self._simulated_speed_of(one)
 
     @cached_property
     def _fit(self) -> tuple[TypicalTimes, dict[int, float], dict[str, float], dict[str, Interference]]:
