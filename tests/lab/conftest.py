@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tritonnb.lab.load import trial
+from tritonnb.lab.prediction import plan_search
 from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -55,6 +57,19 @@ def server(gate: Gate) -> Iterator[Server]:
 
         yield server
         gate.open()
+
+
+@pytest.fixture
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find rates with a fifth of the requests, in tests that do not judge how long a rate is sustained."""
+    monkeypatch.setattr(trial, "_REQUESTS", (500, 500))
+    monkeypatch.setattr(plan_search, "_LIMITS", (200, 40_000))
+
+
+@pytest.fixture
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predict with the fewest simulations, in tests that do not judge the ranges."""
+    monkeypatch.setattr("tritonnb.lab.prediction.twin.SAMPLES", 10)
 
 
 @pytest.fixture(scope="session")

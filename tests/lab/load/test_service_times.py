@@ -121,6 +121,7 @@ def test_service_times_include_the_overhead_of_a_server_in_this_process(
     assert (here.max_rate, outside.max_rate) == (50.0, math.inf)
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_sweep_predicts_no_rate_above_what_the_server_reaches(server: Server) -> None:
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
     assert swept.trials[0].rate <= swept.max_rate

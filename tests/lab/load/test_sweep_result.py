@@ -69,6 +69,7 @@ def test_load_has_an_equivalent_perf_analyzer_command(
     assert options in command
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_command_for_perf_analyzer_has_the_found_rate(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[4], constraint="p99 < 100 ms", **FLAT).wait()
     assert f"--request-rate-range={result.best.rate:g} --request-distribution=poisson" in result.perf_analyzer()

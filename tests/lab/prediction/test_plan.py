@@ -23,6 +23,7 @@ from tritonnb.lab.prediction.plan import Plan
 from tritonnb.lab.prediction.plan_search import GROUP
 from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
 from tritonnb.lab.prediction.resampled_times import Resampled
+from tritonnb.lab.prediction.twin import Twin
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'
 #: A batch takes 5 ms and 1 ms per row, so one instance serves at most 8 / 13 ms = 615 rows/s.
@@ -40,9 +41,14 @@ def recording() -> tnb.Recording:
 
 
 @pytest.fixture(scope="module")
-def replicas_for(recording: tnb.Recording) -> Callable[[float], Plan]:
+def twin(recording: tnb.Recording) -> Twin:
+    """Judged by its own recording once."""
+    return recording.twin()
+
+
+@pytest.fixture(scope="module")
+def replicas_for(twin: Twin) -> Callable[[float], Plan]:
     """Return the plan for a rate in which only the number of replicas is open; each is computed once."""
-    twin = recording.twin()
     return cache(lambda rate: twin.plan("p99 < 40 ms", rate=rate, **FIXED))
 
 
@@ -70,11 +76,10 @@ def test_plan_satisfies_the_constraint_with_the_fewest_replicas(
     assert plan.runner_up is None
 
 
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize(("rate", "spare", "holds_after_loss"), [(600, 0, False), (300, 2, True)])
-def test_loss_of_a_replica_is_predicted(
-    recording: tnb.Recording, rate: float, spare: int, holds_after_loss: bool
-) -> None:
-    plan = recording.twin().plan("p99 < 40 ms", rate=rate, spare=spare, **FIXED)
+def test_loss_of_a_replica_is_predicted(twin: Twin, rate: float, spare: int, holds_after_loss: bool) -> None:
+    plan = twin.plan("p99 < 40 ms", rate=rate, spare=spare, **FIXED)
     assert plan.holds_after_loss == holds_after_loss
     assert plan.after_loss is not None
     assert plan.after_loss.utilization.value > plan.best.prediction.utilization.value
@@ -92,8 +97,9 @@ def test_rate_that_is_recommended_for_a_random_model_is_sustained() -> None:
     assert of_plan(seed, are_uneven=seed % 2 == 1) < 1.5, seed
 
 
-def test_plan_names_the_runner_up_the_margin_and_the_limit_of_the_rate(recording: tnb.Recording) -> None:
-    plan = recording.twin().plan("p99 < 60 ms", rate=1000, max_queue_delay_microseconds=[0], count=[1])
+@pytest.mark.usefixtures("short_searches")
+def test_plan_names_the_runner_up_the_margin_and_the_limit_of_the_rate(twin: Twin) -> None:
+    plan = twin.plan("p99 < 60 ms", rate=1000, max_queue_delay_microseconds=[0], count=[1])
     assert plan.runner_up is not None
     assert plan.runner_up.edits != plan.best.edits
     assert plan.best.cost <= plan.runner_up.cost
@@ -104,8 +110,8 @@ def test_plan_names_the_runner_up_the_margin_and_the_limit_of_the_rate(recording
     assert plan.verdict() in plan._repr_html_().replace("&lt;", "<").replace("&#x27;", "'")
 
 
-def test_too_slow_batch_size_or_instance_is_not_chosen(recording: tnb.Recording) -> None:
-    twin = recording.twin()
+@pytest.mark.usefixtures("short_searches")
+def test_too_slow_batch_size_or_instance_is_not_chosen(twin: Twin) -> None:
     tight = twin.plan(
         "p99 < 18 ms", rate=150, **FIXED | {"max_queue_delay_microseconds": [0, 20_000], "max_batch_size": [8]}
     )
@@ -120,14 +126,12 @@ def test_more_traffic_never_needs_fewer_replicas(replicas_for: Callable[[float],
     assert LARGE_RATE / 444 <= replicas[-1] <= LARGE_RATE / 444 / 0.8
 
 
-def test_p99_of_a_group_is_close_to_that_of_all_replicas(
-    recording: tnb.Recording, replicas_for: Callable[[float], Plan]
-) -> None:
+def test_p99_of_a_group_is_close_to_that_of_all_replicas(twin: Twin, replicas_for: Callable[[float], Plan]) -> None:
     """The p99 of a planned group differs little from that of all replicas, simulated together."""
     plan = replicas_for(LARGE_RATE)
     replicas, rate = plan.best.replicas, LARGE_RATE
     arrivals = tnb.poisson(rate, 600 * replicas / rate, seed=2)
-    times = Resampled(recording.twin().times.without_pauses, 2, round(arrivals[-1].time_us * 1000), replicas)
+    times = Resampled(twin.times.without_pauses, 2, round(arrivals[-1].time_us * 1000), replicas)
     kept = tnb.simulate(plan.best.config, arrivals, times, replicas=replicas, keep="latencies", seed=2)
     late = kept.received_ns > 0.25 * kept.received_ns.max()
     p99_ms = np.quantile(kept.latency_ns[late] / 1e6, 0.99)
@@ -135,9 +139,10 @@ def test_p99_of_a_group_is_close_to_that_of_all_replicas(
     assert p99_ms == pytest.approx(plan.best.prediction.latency_p99_ms.value, rel=0.1)
 
 
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize("constraint", ["p99 < 40 ms", "p90 < 30 ms", "mean < 25 ms and p95 < 40 ms"])
-def test_plan_prints_the_constrained_figures_and_is_judged_by_them(recording: tnb.Recording, constraint: str) -> None:
-    plan = recording.twin().plan(constraint, rate=600, spare=1, **FIXED)
+def test_plan_prints_the_constrained_figures_and_is_judged_by_them(twin: Twin, constraint: str) -> None:
+    plan = twin.plan(constraint, rate=600, spare=1, **FIXED)
     bounds = Constraint(constraint).bounds
     assert list(plan.best.constrained) == list(bounds)
     rows = dict(plan.rows())
@@ -152,8 +157,8 @@ def test_plan_prints_the_constrained_figures_and_is_judged_by_them(recording: tn
     assert "of the capacity" in rows["utilization"]
 
 
-def test_interrupted_plan_is_what_was_found(recording: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin, steps = recording.twin(), count()
+def test_interrupted_plan_is_what_was_found(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = count()
     assert twin.misfits
 
     def interrupt(progress: Progress) -> None:
@@ -197,11 +202,12 @@ def test_plan_is_exported_for_triton_ray_and_kubernetes(replicas_for: Callable[[
         ({"constraint": "p99 < 50 ms", "rate": 10, "colour": [1]}, "no field 'colour'"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(recording: tnb.Recording, arguments: dict[str, Any], complaint: str) -> None:
+def test_what_cannot_be_planned_is_refused(twin: Twin, arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        recording.twin().plan(**arguments)
+        twin.plan(**arguments)
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_plan_names_the_stalls_that_violate_the_constraint() -> None:
     times_ns = itertools.cycle([5_000_000] * 19 + [205_000_000])
     stalled = tnb.simulate(CONFIG, [(20_000 * number, 1) for number in range(80)], lambda _: next(times_ns))
@@ -217,6 +223,7 @@ def test_constraint_that_holds_in_a_part_of_the_simulations_is_refused() -> None
         stalled.twin().plan("p99 < 50 ms", rate=300, **FIXED | {"max_batch_size": [1, 2]})
 
 
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.parametrize(
     ("config", "steps"),
     [

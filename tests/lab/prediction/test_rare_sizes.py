@@ -26,7 +26,9 @@ def with_burst(rate: float, large_ms: float) -> tuple[tnb.Recording, list[Arriva
     return tnb.simulate(TWO.format(2), burst, service), burst
 
 
-@pytest.mark.parametrize(("rate", "stalled_ms"), [(150, 44), (180, 60), (150, 120)])
+@pytest.mark.usefixtures("few_samples")
+@pytest.mark.parametrize("rate", [150, 180])
+@pytest.mark.parametrize("stalled_ms", [44, 60, 120])
 def test_only_batch_of_a_size_that_stalled_is_not_the_typical_time_of_larger_ones(
     rate: float, stalled_ms: float
 ) -> None:

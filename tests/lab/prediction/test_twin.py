@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -169,6 +170,7 @@ def test_long_executions_of_one_instance_are_as_frequent_as_recorded() -> None:
     assert statistics.fmean(single) == pytest.approx(statistics.fmean(both), rel=0.05)
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_slow_phases_of_a_machine_stay_together() -> None:
     config, machine = 'name: "m" max_batch_size: 8', Machine(slow_phases=True)
     twin = tnb.simulate(config, tnb.poisson(90, 30, seed=1), machine).twin()
@@ -177,27 +179,36 @@ def test_slow_phases_of_a_machine_stay_together() -> None:
     assert prediction.latency_p99_ms.value == pytest.approx(other.summary()["latency_p99_ms"], rel=0.1)
 
 
+def minute(rate: float, count: int, cause: str, seed: int) -> tnb.Recording:
+    """A minute of traffic on a number of instances that take longer after idle times."""
+    machine = Machine(caches=cause == "caches", slow_clock=cause == "slow_clock")
+    config = f'name: "m" max_batch_size: 8 instance_group {{ count: {count} }}'
+    return tnb.simulate(config, tnb.poisson(rate, 60, seed=seed), machine)
+
+
+@cache
+def twin_of_minute(count: int, cause: str) -> Twin:
+    return minute(60, count, cause, seed=1).twin()
+
+
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(("rate", "count"), [(60, 1), (120, 1), (20, 1), (60, 2)])
 def test_executions_take_longer_after_an_idle_time_as_recorded(rate: float, count: int) -> None:
-    config = 'name: "m" max_batch_size: 8'
-    twin = tnb.simulate(config, tnb.poisson(60, 60, seed=1), Machine(caches=True)).twin()
+    twin = twin_of_minute(1, "caches")
     short, long, longest = (twin.times.idle_cost_ns(ms * MS, ms * MS) for ms in (1, 10, 100))
     assert short == 0 < long < longest
-    edited = f"{config} instance_group {{ count: {count} }}"
-    actual = tnb.simulate(edited, tnb.poisson(rate, 60, seed=2), Machine(caches=True)).summary()
+    actual = minute(rate, count, "caches", seed=2).summary()
     prediction = twin.predict(rate=rate, count=count)
     assert prediction.latency_p50_ms.value == pytest.approx(actual["latency_p50_ms"], rel=0.05)
 
 
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(("rate", "count"), [(30, 1), (60, 1), (20, 2), (60, 2)])
 @pytest.mark.parametrize("cause", ["caches", "slow_clock"])
 def test_idle_times_of_an_instance_and_of_the_server_are_told_apart(rate: float, count: int, cause: str) -> None:
     """With one instance they are equal; with two, the other one may have run in the meantime."""
-    machine = Machine(caches=cause == "caches", slow_clock=cause == "slow_clock")
-    config = 'name: "m" max_batch_size: 8 instance_group {{ count: {} }}'
-    twin = tnb.simulate(config.format(2), tnb.poisson(60, 60, seed=1), machine).twin()
-    actual = tnb.simulate(config.format(count), tnb.poisson(rate, 60, seed=2), machine).summary()
-    prediction = twin.predict(rate=rate, count=count)
+    actual = minute(rate, count, cause, seed=2).summary()
+    prediction = twin_of_minute(2, cause).predict(rate=rate, count=count)
     assert prediction.latency_p50_ms.value == pytest.approx(actual["latency_p50_ms"], rel=0.06)
 
 
