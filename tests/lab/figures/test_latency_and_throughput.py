@@ -49,7 +49,7 @@ def sweep(server: Server) -> tnb.SweepResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tritonnb.lab.load.trial._REQUESTS", (100, 100))  # no test judges the rates
         return tnb.sweep(
-            server["add_sub"], constraint="p99 < 20 ms", service=tnb.linear(1, 4), requests=400, **fields
+            server["add_sub"], constraint="p99 < 20 ms", service=tnb.linear(1, 4), requests=100, **fields
         ).wait()
 
 
