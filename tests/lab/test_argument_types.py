@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import tritonnb as tnb
@@ -112,3 +114,10 @@ def test_argument_of_a_wrong_type_is_refused_by_name(
                 bare.append((called, name, value, repr(error)))
     assert bare == []
     assert unnamed == []
+
+
+@pytest.mark.parametrize(
+    "lengths", [[2, 3], (2, 3), np.array([2, 3]), pd.Series([2, 3])], ids=lambda kind: type(kind).__name__
+)
+def test_numbers_of_any_ordered_collection_are_accepted(kind: Any) -> None:
+    assert len(tnb.sequences(kind([2, 3]), every_ms=5)) == 5

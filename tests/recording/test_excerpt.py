@@ -82,8 +82,8 @@ def test_missing_figure_is_refused_for_part_of_a_recording() -> None:
         REGULAR.plot.slots(start_ms=5, end_ms=9)
 
 
-@pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
-def test_empty_part_of_a_recording_is_refused(window: tuple[int, ...] | tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("window", [(5, 5), (6, 5), (200, None)])
+def test_empty_part_of_a_recording_is_refused(window: tuple[int, int | None]) -> None:
     with pytest.raises(
         tnb.TritonError,
         match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms",

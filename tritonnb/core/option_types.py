@@ -128,8 +128,11 @@ def _check_of(hint: Any) -> _Check | None:
         of_inner = f" of {inner.several}" if inner else ""
         return _Check(functools.partial(_is_mapping, key, inner), f"a dict{of_inner}", "dicts")
     if origin in (Sequence, Collection) or (origin is tuple and arguments[-1] is ...):
-        inner, kind = _check_of(arguments[0]), Collection if origin is Collection else Sequence
-        return inner and _Check(functools.partial(_is_list, kind, inner.fits), f"a list of {inner.several}", "lists")
+        inner = _check_of(arguments[0])
+        has_order = origin is not Collection
+        return inner and _Check(
+            functools.partial(_is_list, has_order, inner.fits), f"a list of {inner.several}", "lists"
+        )
     if origin is tuple:
         parts = [check for check in map(_check_of, arguments) if check is not None]
         tests = [check.fits for check in parts]
@@ -159,8 +162,12 @@ def _is_scalar(kind: type, value: object) -> bool:
     return kind is float and isinstance(value, numbers.Real) and not math.isnan(value)
 
 
-def _is_list(kind: Any, fits: Callable[[object], bool], value: object) -> bool:
-    return isinstance(value, kind) and not isinstance(value, str | bytes) and all(fits(one) for one in value)
+def _is_list(has_order: bool, fits: Callable[[object], bool], value: object) -> bool:
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):
+        return False
+    # An array of NumPy and a column of pandas are no `Sequence`.
+    is_ordered = hasattr(value, "__getitem__") and not isinstance(value, Mapping)
+    return (is_ordered or not has_order) and all(fits(one) for one in value)
 
 
 def _is_tuple(tests: Sequence[Callable[[object], bool]], value: object) -> bool:

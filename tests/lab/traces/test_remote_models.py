@@ -189,8 +189,8 @@ def test_traffic_reaches_a_remote_model(remote: tnb.Remote) -> None:
     [
         ("ones", "has no model 'ones'; did you mean 'one'"),
         (["one", "deley"], "has no model 'deley'; did you mean 'delay'"),
-        (5, "record expected names of models, got 5"),
-        ([1], r"record expected names of models, got \[1\]"),
+        (5, "models expected a string, a list of strings or None, got 5"),
+        ([1], r"models expected a string, a list of strings or None, got \[1\]"),
     ],
 )
 def test_recording_of_unknown_models_names_similar_ones(remote: tnb.Remote, models: Any, message: str) -> None:

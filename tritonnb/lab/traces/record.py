@@ -221,11 +221,8 @@ def _wait(
 
 def _names(remote: Remote, models: str | Sequence[str]) -> list[str]:
     """Return the names of models; unknown names are refused if the server has an index."""
-    names = [models] if isinstance(models, str) else models
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"record expected names of models, got {models!r}")
     has_index = "model_repository" in remote.extensions
-    return [remote[name].name if has_index else name for name in names]
+    return [remote[name].name if has_index else name for name in ([models] if isinstance(models, str) else models)]
 
 
 def _number(requests: Sequence[TracedRequest], models: Sequence[str]) -> int:
