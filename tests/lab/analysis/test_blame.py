@@ -463,7 +463,7 @@ def test_requests_of_a_condition_are_explained(where: str, chosen: Callable[[Req
     ("arguments", "complaint"),
     [
         ({"percentile": 100}, "percentile expected a number from 0 to below 100, got 100"),
-        ({"percentile": "99"}, "percentile expected a number from 0 to below 100, got '99'"),
+        ({"percentile": "99"}, "percentile expected a number or None, got '99'"),
         ({"percentile": 99, "where": "rows > 1"}, "expected a request, percentile= or where=, got several"),
         ({"where": "latency > 1000"}, "blame expected requests with latency > 1000, got none of 3"),
         ({"where": "colour > 1"}, r"expected a quantity \(batch, compute, latency, priority, queue, rows, time\)"),
