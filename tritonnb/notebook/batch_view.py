@@ -257,7 +257,8 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def last_data(self) -> dict[str, str]:
         """Return the table and both timelines by MIME type."""
-        figure = _drawn(self._comparison.plot, self._comparison.difference)
+        # A lambda, since reading `plot` already needs Matplotlib.
+        figure = _drawn(lambda: self._comparison.plot(), self._comparison.difference)
         return figure | {
             "text/html": self._comparison._repr_html_() + figure["text/html"],
             "text/plain": f"{self._comparison!r}\n{figure['text/plain']}",
