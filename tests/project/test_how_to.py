@@ -6,9 +6,11 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,19 @@ def test_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     directory.mkdir()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        [sys.executable, script], cwd=directory, env=environment, capture_output=True, text=True, check=False
+    run = subprocess.Popen(
+        [sys.executable, script],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
-    assert run.returncode == 0, run.stdout + run.stderr
+    try:
+        output, _ = run.communicate()
+    finally:
+        # A page that fails does not stop the servers it has started, and the next run would find their ports in use.
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 0, output
