@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.endpoints.openai.conftest import CHAT, TEXT_OUTPUT, post
 from tests.laws import law
 from tritonnb.core.datatypes import BYTES, FP32, UINT32
+from tritonnb.endpoints.openai.generation import Choice, _ChoiceReader
 from tritonnb.endpoints.openai.stop_strings import StopString, TextEnd
 from tritonnb.server.server import Server
 
@@ -351,3 +353,19 @@ def test_paths_without_v1_are_unknown_if_the_api_is_off(tmp_path: Path) -> None:
 
     with Server(tmp_path, port=0, openai=OpenAiOptions(allow=False)) as server:
         assert post(f"{server.url}/chat/completions", {}) == (404, b'{"error":"Not Found"}')
+
+
+@pytest.mark.parametrize("is_limit_asked", [False, True])
+@pytest.mark.parametrize("after", [b"c d", b" ", b"c", "é".encode()[:1]])
+def test_model_that_goes_on_after_its_finish_reason_is_cut_at_the_limit(after: bytes, is_limit_asked: bool) -> None:
+    asked: Any = SimpleNamespace(sampling={"max_tokens": 2}, is_limit_asked=is_limit_asked, logprobs=None)
+    reader = _ChoiceReader(Choice(0), asked, TextEnd([]), counts_tokens=False)
+    texts = {"text_output": [b"a b", after], "finish_reason": [b"stop", b""]}
+    read = ""
+    for number in range(2):
+        outputs = [
+            SimpleNamespace(name=name, array=np.array([values[number]], object)) for name, values in texts.items()
+        ]
+        response: Any = SimpleNamespace(outputs=outputs, final=False)
+        read += reader.read(response).text
+    assert read == "a b"

@@ -262,8 +262,10 @@ class _ChoiceReader:
             return text
         self._tokens = int(limit)
         self._decoder.reset()  # the rest of its bytes is beyond the limit
-        *_, last = itertools.islice(_WORD.finditer(text, prompt), int(left))
-        return text[: last.end()]
+        end = prompt  # nothing is left if the model goes on after its finish reason
+        for word in itertools.islice(_WORD.finditer(text, prompt), int(left)):
+            end = word.end()
+        return text[:end]
 
     def _read_counts(self, outputs: Mapping[str, Any]) -> None:
         if "num_output_tokens" in outputs:  # of this response, as the vLLM backend counts
