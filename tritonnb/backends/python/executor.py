@@ -111,6 +111,58 @@ class SingleResponseSender:
             raise InternalError("Unable to send response. Response sender has been closed.")
 
 
+class StreamSender:
+    """What sends the responses to one request of a decoupled model; usable from any thread.
+
+    The request and its response senders hold it, and nothing else does: once the model has dropped all of them without
+    the final flag, nobody can end the request, and the client gets an error.
+
+    Parameters
+    ----------
+    execution : Execution
+        The batch that contains the request.
+    index : int
+        Index of the request in the batch.
+    configure : callable
+        Applied to each response before it is sent.
+
+    Attributes
+    ----------
+    has_failed : bool
+        Whether ``execute`` raised, so that its exception is the last response.
+    """
+
+    __slots__ = ("_configure", "_index", "_rescheduled", "_sender", "has_failed")
+
+    def __init__(self, execution: Execution, index: int, configure: Callable[[InferResponse], InferResponse]) -> None:
+        self._sender = execution.sender(index)
+        self._rescheduled = execution.rescheduled
+        self._index = index
+        self._configure = configure
+        self.has_failed = False
+
+    def send_function(self, index: int) -> Send:
+        """Return the function that sends a response; ``index`` is the index of the request."""
+        return self.send
+
+    def send(self, response: InferResponse) -> None:
+        """Send a response, the final flag, or both.
+
+        Raises
+        ------
+        InternalError
+            If the final flag was already sent.
+        """
+        self._sender.send(self._configure(response))
+
+    def __del__(self) -> None:
+        # On Triton the client would never hear, as for a model that is not decoupled.
+        if not (self._sender.closed or self.has_failed or self._index in self._rescheduled):
+            self._sender.send(InferResponse(error=InternalError(_DROPPED_STREAM)))
+
+
+_DROPPED_STREAM: Final = "the model dropped the request and its response senders without the final flag"
+
 #: The response senders of a batch that the model has requested, by index of the request.
 _Senders = dict[int, SingleResponseSender]
 
@@ -172,12 +224,15 @@ class ModelExecutor:
         if self._batching:
             _check_inputs(execution.requests)
         senders: _Senders = {}
+        streams: list[StreamSender] = []
+        if self._decoupled:
+            streams = [StreamSender(execution, index, self._configure) for index in range(len(execution.requests))]
         send_function = functools.partial(self._send_function, execution, senders)
         requests = [
             self._new_request(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
-                send_function,
+                streams[index].send_function if streams else send_function,
                 index,
                 self._inputs,
             )
@@ -186,12 +241,13 @@ class ModelExecutor:
         execution.compute_started()
         self._inputs.hint = ""
         try:
-            responses = self._model.execute(requests)
+            # A copy, since a model may take the requests out of its list.
+            responses = self._model.execute(requests.copy())
             if type(responses) is not list and inspect.iscoroutine(responses):
                 responses = self._run(responses, execution)
         # `sys.exit` in a model must fail its batch and not end the server.
         except BaseException as error:
-            self._close_senders(execution, senders)
+            self._close_senders(execution, senders, streams)
             failure = self._error(self._describe(error))
             if isinstance(error, (AttributeError, TypeError)):  # most often the model used the None that it got
                 failure.hint = self._inputs.hint
@@ -206,9 +262,10 @@ class ModelExecutor:
             try:
                 self._answer(execution, responses, senders)
             except InternalError:
-                self._close_senders(execution, senders)
+                self._close_senders(execution, senders, streams)
                 raise
         elif responses is not None:
+            self._close_senders(execution, senders, streams)
             raise self._error(
                 f"Python model '{self._instance}' is using the decoupled mode and the execute function must return "
                 "None."
@@ -228,17 +285,16 @@ class ModelExecutor:
         return None
 
     def _send_function(self, execution: Execution, senders: _Senders, index: int) -> Send:
-        if not self._decoupled:
-            return self._single_sender(execution, index, senders).send
-        send = execution.sender(index).send
-        return lambda response: send(self._configure(response))
+        return self._single_sender(execution, index, senders).send
 
     def _single_sender(self, execution: Execution, index: int, senders: _Senders) -> SingleResponseSender:
         if index not in senders:
             senders[index] = SingleResponseSender(execution, index, self._configure)
         return senders[index]
 
-    def _close_senders(self, execution: Execution, senders: _Senders) -> None:
+    def _close_senders(self, execution: Execution, senders: _Senders, streams: list[StreamSender]) -> None:
+        for stream in streams:
+            stream.has_failed = True
         if not self._decoupled:
             for index in range(len(execution.requests)):
                 self._single_sender(execution, index, senders).closed = True
