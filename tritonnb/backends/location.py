@@ -15,6 +15,9 @@ from tritonnb.backends.contract import Backend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.model_config.backend_selection import BACKEND_GROUP
 
+#: Triton's default of ``--backend-directory``: its container has its backends there.
+BACKEND_DIRECTORY = Path("/opt/tritonserver/backends")
+
 #: The package that a backend needs, and the extra that installs it.
 REQUIREMENTS = {
     "fil": ("treelite", "fil"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tritonnb import compiled
 from tritonnb.backends.devices import cuda_devices
-from tritonnb.backends.location import REQUIREMENTS
+from tritonnb.backends.location import BACKEND_DIRECTORY, REQUIREMENTS
 from tritonnb.backends.native.build import find_compiler
 from tritonnb.backends.native.library import find_shim
 from tritonnb.core.version import TRITON_VERSION, VERSION, installed_version
@@ -44,11 +44,7 @@ class InstallationReport:
         return "\n".join(f"{subject:<{width}}  {finding}" for subject, finding in self.findings)
 
 
-#: Where Triton's container has its backends.
-_BACKENDS = Path("/opt/tritonserver/backends")
-
-
-def doctor(backend_directory: Path = _BACKENDS) -> InstallationReport:
+def doctor(backend_directory: Path = BACKEND_DIRECTORY) -> InstallationReport:
     """Describe this environment: versions, devices, and packages, installed or missing.
 
     Parameters

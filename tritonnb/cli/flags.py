@@ -165,7 +165,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_repository_flags(add)
     add("id", str, "triton", "the name of the server in its metadata", dest="server_id")
     add("exit-timeout-secs", integer, 30, "seconds that a stopping server waits for accepted requests")
-    add("backend-directory", Path, None, "a directory of backends written in Python: NAME/model.py is the backend NAME")
+    add("backend-directory", Path, None,
+        "a directory of backends: NAME/model.py or NAME/libtriton_NAME.so is the backend NAME; default "
+        "/opt/tritonserver/backends")
     add("backend-config", partial(flag_values.optionally_named, "backend-config", "backend", "backend name"), [],
         "a setting of a backend, or of all backends if none is named; may be repeated")
     add("rate-limit", partial(flag_values.choice, "rate-limit", RATE_LIMITS), "off",

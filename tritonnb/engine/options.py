@@ -45,7 +45,7 @@ class EngineOptions:
         ``--backend-config=<backend>,<setting>=<value>``; settings of the backend ``""`` are global.
     backend_directory : pathlib.Path or None
         ``--backend-directory``: a folder in it that contains a *model.py*, or a library ``libtriton_<folder>.so``, is a
-        backend with the name of the folder.
+        backend with the name of the folder; None for */opt/tritonserver/backends*, as on Triton.
     cache_config : mapping of str to mapping of str to str
         ``--cache-config=<cache>,<setting>=<value>``; the only cache is ``local``, with the setting ``size`` in bytes.
     rate_limit : str

@@ -38,6 +38,7 @@ from tritonnb.backends.contract import Backend, BackendModel, ModelContext, Serv
 from tritonnb.backends.devices import cuda_devices
 from tritonnb.backends.isolation.launch import is_isolated
 from tritonnb.backends.isolation.process import end_starting
+from tritonnb.backends.location import BACKEND_DIRECTORY
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError
@@ -72,8 +73,6 @@ T = TypeVar("T")
 
 #: The number of threads that read the repositories, in addition to those that load models.
 _READERS = 4
-#: The backend directory of Triton's container, which error messages mention.
-_BACKENDS = Path("/opt/tritonserver/backends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,8 @@ class ModelLoader:
         self._options = options
         self._services = shared_services
         self._lookup = lookup
-        self._backend_directory = options.backend_directory or _BACKENDS
-        self._backends = BackendRegistry(options.settings_of, options.backend_directory)
+        self._backend_directory = options.backend_directory or BACKEND_DIRECTORY
+        self._backends = BackendRegistry(options.settings_of, self._backend_directory)
         self.threads = ThreadLimit(max(1, options.model_load_threads))
         # Separate from the loads, or the index would wait for a model that takes minutes.
         self.readers = ThreadLimit(_READERS)
