@@ -167,6 +167,14 @@ def test_models_do_not_see_the_arguments_of_the_server(
             assert client.infer("m", [tensor]).as_numpy("Y").tolist() == [[1.0]]
 
 
+def test_arguments_of_a_program_that_calls_serve_remain(
+    refused: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["program", "its", "own"])
+    assert refused("--model-repository=missing")[0] == 1
+    assert sys.argv == ["program", "its", "own"]
+
+
 def test_every_endpoint_is_started_with_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     arguments = [

@@ -63,6 +63,8 @@ def make_parser() -> FlagParser:
 def _run(arguments: Sequence[str] | None) -> int:
     options = make_parser().parse_args(arguments)
     if options.command == "serve":
+        if arguments is None:  # else they are of the program that calls this
+            del sys.argv[1:]  # as in Triton's stub: a model may parse it, such as by `unittest.main`
         return serve.run(options)
     try:
         if options.command == "lab":

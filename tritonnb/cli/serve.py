@@ -28,7 +28,6 @@ logger = logging.getLogger("tritonnb")
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives, and return the exit status."""
-    del sys.argv[1:]  # as in Triton's stub: a model may parse it, such as by `unittest.main`
     log = log_settings(options)
     write_log(log)
     signals = _stop_signals()
