@@ -311,13 +311,13 @@ interface ListedModel {
 }
 interface ModelListState { models: ListedModel[]; selected: string; shown: string; ended: boolean }
 interface Tile { label: string; value: string; unit: string; note: string; level: string }
-interface TilesState { tiles: Tile[] }
+interface TilesState { tiles: Tile[]; kept: Tile[] }
 type Measure = "rate" | "errors" | "p50_ms" | "p99_ms" | "busy" | "n";
 /** A list of values for each measure, null where there is none; empty before the first second. */
 type ChartSeries = { time: number[] } & Record<Measure, (number | null)[]>;
 type Measures = Partial<Record<Measure, number | null>>;
 interface Period extends Measures { time: number; text: string; number?: number }
-interface ChartsState { series: ChartSeries; recent: Measures; periods: Period[] }
+interface ChartsState { series: ChartSeries; recent: Measures; kept: Measures; periods: Period[] }
 interface Chart {
   title: string;
   curves: [name: Measure, style: string, label: string][];

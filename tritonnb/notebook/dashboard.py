@@ -21,7 +21,6 @@ import traitlets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.core.json_types import Json
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config
 from tritonnb.notebook.ensemble_view import Graph
 from tritonnb.notebook.html_reprs import model_card, server_card, server_title
@@ -108,7 +107,6 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._editor: ConfigEditor | None = None
         self._own: list[ConfigEditor | LiveBatchView | Traffic] = []
         self._view: LiveBatchView | None = None
-        self._busy_tiles: list[Json] = []  # the tiles of the last seconds in which requests were answered
         self._picture = ""
         self._picture_after_s = 0.0
         self._live, self._configuration = widgets.VBox(), widgets.VBox()
@@ -158,12 +156,13 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Return the last state of server, model and configuration as HTML, and the batches as a picture."""
         tiles = "".join(
             f"<li>{tile['label']}: <b>{tile['value']}</b> {tile['unit']} ({html.escape(tile['note'])})</li>"
-            for tile in self._busy_tiles or self._tiles.tiles
+            for tile in self._tiles.kept or self._tiles.tiles
         )
         config = "" if self._editor is None else f"<pre>{html.escape(self._editor.text)}</pre>"
         name = "" if self._model is None else f"<p><b>{html.escape(self._model.name)}</b></p>"
-        server = re.sub(r"</?a\b[^>]*>", "", self._card.value)  # the address is not served any more
-        return f"{name}<ul>{tiles}</ul>{self._picture}{self._statistics.value}{config}{server}"
+        moment = "<p>The last seconds with requests:</p>" if self._tiles.kept else ""
+        server = _without_links(self._card.value)
+        return f"{name}{moment}<ul>{tiles}</ul>{self._picture}{self._statistics.value}{config}{server}"
 
     def refresh_last_state(self) -> bool:
         """Read the counters of the server and the model again, and draw the batches if no browser shows them."""
@@ -197,7 +196,10 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._view.ended.wait(_END_S)  # it takes its last events
         self._draw_picture()
         self._models.ended = True
-        self._title.value = f"<p><b>The server has been stopped.</b> This is its last state.</p>{self._title.value}"
+        self._tiles.tiles = self._tiles.kept or self._tiles.tiles
+        self._charts.recent = self._charts.kept or self._charts.recent
+        ended = "<p><b>The server has been stopped.</b> These are its last seconds with requests.</p>"
+        self._title.value = f"{ended}{_without_links(self._title.value)}"
         self.keep_last_state(at_once=True)
 
     def _refresh(self) -> None:
@@ -227,8 +229,9 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def _show_activity(self, model: ModelHandle) -> None:
         self._charts.recent = self._monitor.recent(model.name)
         self._tiles.tiles = self._monitor.tiles(model.name)
-        if self._charts.recent["n"]:
-            self._busy_tiles = self._tiles.tiles
+        kept = self._monitor.last_busy(model.name)
+        if kept:
+            self._tiles.kept, self._charts.kept = self._monitor.tiles(model.name, kept), kept
         self._charts.series = self._monitor.series(model.name)
         self._charts.periods = self._monitor.periods(model.name)
         if self._graph in self._live.children:
@@ -262,7 +265,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Show traffic and batches of the model, or the reason why it failed to load."""
         assert self._model is not None
         self._close_view()
-        self._busy_tiles = []
+        self._tiles.kept, self._charts.kept = [], {}
         model = self._model
         if self._is_failed(model.name):
             self._served = False
@@ -299,6 +302,11 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             view.close()
 
 
+def _without_links(markup: str) -> str:
+    """Return HTML whose links are text: their address is not served any more."""
+    return re.sub(r"</?a\b[^>]*>", "", markup)
+
+
 class ModelList(anywidget.AnyWidget):
     """The models of a server, one of them selected.
 
@@ -324,11 +332,13 @@ class ModelList(anywidget.AnyWidget):
 class Tiles(anywidget.AnyWidget):
     """The most important numbers: a list of ``label``, ``value``, ``unit``, ``note`` and ``level``.
 
-    The level is empty, ``"warning"`` or ``"error"``.
+    The level is empty, ``"warning"`` or ``"error"``. A page without a kernel shows ``kept``, the tiles of the last
+    seconds with requests.
     """
 
     _esm = javascript("tiles")
     tiles = traitlets.List(traitlets.Dict()).tag(sync=True)
+    kept = traitlets.List(traitlets.Dict()).tag(sync=True)
 
 
 class Charts(anywidget.AnyWidget):
@@ -340,6 +350,8 @@ class Charts(anywidget.AnyWidget):
         By interval: ``time`` (seconds since the epoch), ``rate``, ``errors``, ``p50_ms``, ``p99_ms``, ``n``, ``busy``.
     recent : dict
         The same of the last seconds together, as the tiles show them.
+    kept : dict
+        The same of the last seconds with requests, for a page without a kernel.
     periods : list of dict
         The applied configurations with their numbers: see `ServerMonitor.periods`.
     """
@@ -347,4 +359,5 @@ class Charts(anywidget.AnyWidget):
     _esm = javascript("charts")
     series = traitlets.Dict().tag(sync=True)
     recent = traitlets.Dict().tag(sync=True)
+    kept = traitlets.Dict().tag(sync=True)
     periods = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -17,12 +17,11 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.lab.analysis.debugger import QUANTITIES, Debugger
-from tritonnb.lab.figures.palette import style_sheet
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import StaticFallback
-from tritonnb.notebook.widget_files import STATIC, join_modules
+from tritonnb.notebook.widget_files import STATIC, join_modules, stylesheet
 
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
@@ -41,7 +40,7 @@ class DebuggerPanel(anywidget.AnyWidget):
     """
 
     _esm = join_modules(STATIC / "debugger.js")
-    _css = style_sheet(".tnb-debugger") + (STATIC / "debugger.css").read_text("utf-8")
+    _css = stylesheet("debugger")
     state = traitlets.Dict().tag(sync=True)
     breakpoints = traitlets.List(traitlets.Unicode()).tag(sync=True)
 

@@ -64,11 +64,11 @@ class ServerMonitor:
         states = {entry["name"]: entry["state"] for entry in await engine.index() if "state" in entry}
         return states, engine.table.failures(), dict.fromkeys(model.name for model in engine.models())
 
-    def tiles(self, model: str) -> list[Json]:
-        """Return the most important numbers of a model over the last seconds."""
+    def tiles(self, model: str, numbers: Json | None = None) -> list[Json]:
+        """Return the most important numbers of a model, by default over the last seconds."""
         config = self._configs.get(model, pb.ModelConfig())
         instances = instance_count(config)
-        numbers = self.recent(model)
+        numbers = numbers or self.recent(model)
         window = f"last {RECENT} s"
         unit = "steps" if config.sequence_batching.iterative_sequence else "requests"
         n = f"n = {numbers['n']:,}, {window}"
@@ -105,6 +105,13 @@ class ServerMonitor:
     def recent(self, model: str) -> Json:
         """Return the numbers of a model over the last seconds: see `measures`."""
         return self._activity.recent(model, self._configs.get(model, pb.ModelConfig()))
+
+    def last_busy(self, model: str) -> Json:
+        """Return the numbers of the last seconds before the newest request ended; empty if that was long ago."""
+        intervals = self._activity.last(model, KEPT)
+        while intervals and not (intervals[-1].requests or intervals[-1].failed or intervals[-1].refused):
+            intervals.pop()
+        return measures(intervals[-RECENT:], self._configs.get(model, pb.ModelConfig())) if intervals else {}
 
     def periods(self, model: str) -> list[Json]:
         """Return the configurations of a model in the order of application; empty if there is none.

@@ -38,10 +38,12 @@ _LIVE = "tnb-live"
 #: Seconds between updates of a last state, and between two readings of a `PolledView`.
 _KEEP_S, _POLL_S = 2.0, 1.0
 
-# A widget that Jupyter cannot show is an element without children: hide it, so that only the last state is shown.
+# A widget that Jupyter cannot show is an element without children, in an exported page its text: hide it, so that only
+# the last state is shown.
 _STYLE = f"""<style>
 .jp-OutputArea:has(.{_LIVE}) .tnb-last-state {{ display: none; }}
 .jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) {{ display: none; }}
+.jp-OutputArea-child:has(> [data-mime-type="text/plain"]):has(+ * .tnb-last-state) {{ display: none; }}
 .tnb-saved {{ padding: 4px 10px; border-left: 4px solid #d55e00; }}
 </style>"""
 

@@ -17,7 +17,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.lab.teaching.grading import ACTIONS, describe_sheet, grade
 from tritonnb.lab.teaching.worksheet import Worksheet
 from tritonnb.notebook.views import StaticFallback
-from tritonnb.notebook.widget_files import STATIC
+from tritonnb.notebook.widget_files import STATIC, join_modules, stylesheet
 
 
 def view(worksheet: Worksheet) -> WorksheetView:
@@ -60,8 +60,8 @@ class WorksheetView(StaticFallback, anywidget.AnyWidget):
     >>> view.close()
     """
 
-    _esm = STATIC / "worksheet.js"
-    _css = STATIC / "worksheet.css"
+    _esm = join_modules(STATIC / "worksheet.js")
+    _css = stylesheet("worksheet")
     sheet = traitlets.Dict().tag(sync=True)
     answer = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
     result = traitlets.Dict().tag(sync=True)

@@ -1,8 +1,8 @@
 // The panel of a debugger: controls, the event, the rule table, the breakpoints, and the quantities for them.
 
-import { followTheme } from "./shared/theme.js";
+import { connect } from "./shared/dom.js";
 
-const CONTROLS = [
+const ACTIONS = [
   ["restart", "restart", "to the beginning (Home)"],
   ["reverse", "‹ breakpoint", "back to the breakpoint before (Shift+F8)"],
   ["back", "‹ event", "previous event (left arrow)"], ["step", "event ›", "next event (right arrow)"],
@@ -36,7 +36,7 @@ class Panel {
   constructor(model, root) {
     this.model = model;
     this.root = root;
-    root.classList.add("tnb-debugger");
+    root.classList.add("tnb-debugger", "tnb-controls");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     this.event = node("p", "tnb-event");
     this.event.setAttribute("aria-live", "polite");
@@ -48,15 +48,13 @@ class Panel {
     root.append(this.toolbar(), this.message, this.event, this.rules, this.form(), this.breakpoints,
       node("details", "", node("summary", "", "quantities for breakpoints"), this.quantities));
     root.addEventListener("keydown", (event) => this.pressed(event));
-    this.draw();
-    this.drawBreakpoints();
   }
 
   toolbar() {
     const bar = node("div", "tnb-toolbar");
     bar.setAttribute("role", "toolbar");
     bar.setAttribute("aria-label", "events");
-    for (const [action, label, title] of CONTROLS) {
+    for (const [action, label, title] of ACTIONS) {
       const button = node("button", "", label);
       button.title = title;
       button.setAttribute("aria-label", title);
@@ -70,6 +68,7 @@ class Panel {
 
   form() {
     const input = node("input", "");
+    input.type = "text";
     input.placeholder = "batch < 4 and queue > 2";
     input.setAttribute("aria-label", "condition of a breakpoint");
     const button = node("button", "", "Add breakpoint");
@@ -123,14 +122,13 @@ function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);
   const panel = new Panel(model, root);
-  const listeners = { "change:state": () => panel.draw(), "change:breakpoints": () => panel.drawBreakpoints() };
-  for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
-  const stopFollowingTheme = followTheme(root);
+  const disconnect = connect(model, {
+    "change:state": () => panel.draw(), "change:breakpoints": () => panel.drawBreakpoints(),
+  }, el);
   model.send({ action: "shown" });
   return () => {
-    stopFollowingTheme();
     model.send({ action: "removed" });
-    for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
+    disconnect();
   };
 }
 

@@ -1,6 +1,7 @@
 // A worksheet: requests are dragged into batches, or moved with the keyboard; the kernel grades the answer.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { connect, makeSvg } from "./shared/dom.js";
+
 const KEYS_HELP = "Drag a request into a batch. With the keyboard: a digit puts the focused request into that batch, " +
   "the arrow keys move it to the batch before or after, Delete takes it back.";
 const ROW = 26;
@@ -18,20 +19,12 @@ function node(tag, className, ...children) {
   return made;
 }
 
-/** @param {string} tag @param {Record<string, unknown>} attributes @param {Child[]} children */
-function shape(tag, attributes, ...children) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  made.append(...children);
-  return made;
-}
-
 class WorksheetPage {
   /** @param {WidgetModel<WorksheetState>} model @param {HTMLElement} root */
   constructor(model, root) {
     this.model = model;
     this.root = root;
-    root.classList.add("tnb-worksheet");
+    root.classList.add("tnb-worksheet", "tnb-controls");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     const { question, config } = model.get("sheet");
     this.picture = node("div", "tnb-picture");
@@ -47,7 +40,6 @@ class WorksheetPage {
       this.announcement,
     );
     this.root.querySelector("details").open = true;
-    this.draw();
   }
 
   toolbar() {
@@ -171,32 +163,32 @@ class WorksheetPage {
     const instances = [...new Set(batches.map(({ instance }) => instance))].sort();
     const height = ROW * (instances.length + 2) + 14;
     const text = (content, left, top, anchor = "start") =>
-      shape("text", { x: left, y: top, "text-anchor": anchor, "font-size": 11, fill: "currentColor" }, content);
+      makeSvg("text", { x: left, y: top, "text-anchor": anchor, "font-size": 11, fill: "currentColor" }, content);
     const parts = [text("arrivals", 4, ROW - 6), text("batches", 4, 2 * ROW - 6)];
     let [last, low] = [-Infinity, true]; // labels that would overlap alternate between two heights
     for (const [name, ms] of this.requests) {
       low = x(ms) - last > 18 || !low;
       last = x(ms);
-      parts.push(shape("line", { x1: x(ms), x2: x(ms), y1: ROW, y2: height - 14, class: "tnb-arrival" }));
-      parts.push(shape("circle", { cx: x(ms), cy: ROW - 9, r: 3, fill: "currentColor" }));
+      parts.push(makeSvg("line", { x1: x(ms), x2: x(ms), y1: ROW, y2: height - 14, class: "tnb-arrival" }));
+      parts.push(makeSvg("circle", { cx: x(ms), cy: ROW - 9, r: 3, fill: "currentColor" }));
       parts.push(text(name, x(ms) + 5, ROW - (low ? 6 : 16)));
     }
     for (const { names, instance, begin_ms: begin, end_ms: until, why } of batches) {
       const top = ROW * (1 + instances.indexOf(instance)) + 2;
       const box = { x: x(begin), y: top, width: Math.max(2, x(until) - x(begin)), height: ROW - 6 };
-      parts.push(shape("rect", { ...box, class: "tnb-box" }, shape("title", {}, why)));
+      parts.push(makeSvg("rect", { ...box, class: "tnb-box" }, makeSvg("title", {}, why)));
       parts.push(text(names.join(" "), x(begin) + 4, top + 14));
     }
     if (next !== null) {
-      parts.push(shape("line", { x1: x(next), x2: x(next), y1: ROW, y2: height - 14, class: "tnb-next" }));
+      parts.push(makeSvg("line", { x1: x(next), x2: x(next), y1: ROW, y2: height - 14, class: "tnb-next" }));
       parts.push(text("the next batch is sent", x(next) + 4, height - 20));
     }
     for (const ms of ticksUntil(latest, (width - GUTTER) / TICK)) {
-      parts.push(shape("line", { x1: x(ms), x2: x(ms), y1: height - 16, y2: height - 12, stroke: "currentColor" }));
+      parts.push(makeSvg("line", { x1: x(ms), x2: x(ms), y1: height - 16, y2: height - 12, stroke: "currentColor" }));
       parts.push(text(`${Number(ms.toFixed(3))} ms`, x(ms), height - 2, ms ? "middle" : "start"));
     }
     const label = `${this.requests.length} arrivals, ${batches.length} batches are known`;
-    this.picture.replaceChildren(shape("svg", { width, height, role: "img", "aria-label": label }, ...parts));
+    this.picture.replaceChildren(makeSvg("svg", { width, height, role: "img", "aria-label": label }, ...parts));
   }
 }
 
@@ -225,10 +217,10 @@ function render({ model, el }) {
   const draw = () => page.draw();
   const observer = new ResizeObserver(() => page.drawPicture(model.get("result")));
   observer.observe(root);
-  for (const name of ["answer", "result"]) model.on(`change:${name}`, draw);
+  const disconnect = connect(model, { "change:answer": draw, "change:result": draw }, el);
   return () => {
     observer.disconnect();
-    for (const name of ["answer", "result"]) model.off(`change:${name}`, draw);
+    disconnect();
   };
 }
 

@@ -6,6 +6,7 @@ const MOST_BUTTONS = 24;
 const CHOICE_HINT = "Select a batch to split the latency of one of its requests into causes.";
 const RUNNING_HINT = "This batch has not ended yet: then its latencies can be split into causes.";
 const LOST_HINT = "The events of this batch are not kept any more.";
+const SAVED_HINT = "To split the latency of a request into causes, run the cell: this needs a kernel.";
 const ZOOM_HINT = "Zoom in to single batches (+), and select one to split the latency of its requests into causes.";
 
 // The meaning of each cause in the palette; the other causes have the colours of a series.
@@ -35,6 +36,7 @@ class BlamePanel {
     this.showBatch = show;
     /** @type {number | null} */ this.batch = null;
     this.offered = "";
+    this.isConnected = true;
     /** @type {Partial<Theme>} */ this.theme = {};
     /** @type {Blame | undefined} */ this.asked = undefined;
     /** @type {Blame | undefined} */ this.shown = undefined;
@@ -54,6 +56,7 @@ class BlamePanel {
    */
   select(theme, batch, columns, slowest, isExplained) {
     this.theme = theme;
+    if (!this.isConnected) return;
     const number = batch && isExplained ? batch.n : null;
     let hint = columns ? ZOOM_HINT : CHOICE_HINT;
     if (batch && !isExplained) hint = batch.end === null ? RUNNING_HINT : LOST_HINT;
@@ -81,10 +84,17 @@ class BlamePanel {
 
   /** @param {number} batch @param {string} label */
   ask(batch, label) {
+    if (!this.isConnected) return;
     this.asked = { batch, request: label };
     this.result.replaceChildren(node("p", "tnb-note", `Request ${label}: waiting for the kernel …`));
     this.shown = this.asked;
     this.model.send({ blame: this.asked });
+  }
+
+  // Without its kernel, nothing can be asked any more; the last answer stays.
+  disconnect() {
+    this.isConnected = false;
+    this.choice.textContent = SAVED_HINT;
   }
 
   // Several outputs may show one view: each shows what was asked for last.

@@ -473,10 +473,6 @@ function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);
   const view = new View(model, root);
-  const stopFollowingKernel = followKernel(model, el, () => {
-    model.set("notice", "Disconnected from the kernel.");
-    model.set("live", false);
-  });
   const listeners = {
     "msg:custom": (message) => (message.held ? view.showHeld(message.held) : view.receive(message)),
     "change:history": () => view.receive(model.get("history")),
@@ -487,6 +483,11 @@ function render({ model, el }) {
     "change:live": () => { if (!model.get("live")) view.liveEnded(); },
   };
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  const stopFollowingKernel = followKernel(model, el, (isSaved) => {
+    if (!isSaved) model.set("notice", "Disconnected from the kernel.");
+    model.set("live", false);
+    view.blamePanel.disconnect();
+  });
   return () => {
     view.close();
     stopFollowingKernel();

@@ -3,7 +3,7 @@
 // the values of a moment.
 
 import { formatNumber, niceCeiling, pathOf } from "../shared/curves.js";
-import { connect, make, makeSvg } from "../shared/dom.js";
+import { connect, isDisconnected, make, makeSvg } from "../shared/dom.js";
 
 const WIDTH = 300;
 const HEIGHT = 96;
@@ -135,7 +135,7 @@ function render({ model, el }) {
     if (cursor !== null && cursor >= series.time.length) cursor = null;
     const periods = model.get("periods").map((period, number) => ({ ...period, number }));
     const shown = periods.filter(({ time, number }) => number && time >= series.time[0]);
-    const recent = model.get("recent");
+    const recent = isDisconnected(el) && model.get("kept").n ? model.get("kept") : model.get("recent");
     for (const chart of charts) chart.draw(series, recent, shown, cursor);
     note.textContent = cursor === null
       ? `Numbers: last 5 s, n = ${(recent.n ?? 0).toLocaleString()}; curves: single seconds. Point at one to read it.`

@@ -52,6 +52,9 @@ function connect(model, listeners, el) {
   };
 }
 
+/** @type {(el: HTMLElement) => boolean} */
+const isDisconnected = (el) => el.querySelector(":scope > .tnb-disconnected") !== null;
+
 // Shows a hint if the kernel does not react to an action soon: while a cell runs, it cannot.
 /** @param {string} text */
 function createBusyHint(text, delayMs = 700) {
@@ -70,4 +73,4 @@ function createBusyHint(text, delayMs = 700) {
   };
 }
 
-export { connect, createBusyHint, make, makeSvg };
+export { connect, createBusyHint, isDisconnected, make, makeSvg };
