@@ -169,7 +169,7 @@ def ports_and_process(repository: str, *options: str) -> Iterator[tuple[int, int
     http, grpc = free_port(), free_port()
     command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += [f"--grpc-port={grpc}", "--allow-metrics=false", *options]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             _wait_until_ready(process, f"http://127.0.0.1:{http}/v2/health/ready")
             yield http, grpc, psutil.Process(process.pid)

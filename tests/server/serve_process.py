@@ -40,15 +40,16 @@ class Process:
     def __init__(self, *arguments: str, ports: Sequence[str] = FREE_PORTS) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tritonnb", "serve", *ports, *arguments],
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         self.log = ""
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Read the log until a line matches."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
             self.log += line
             if match := re.search(pattern, line):
                 return match
@@ -70,7 +71,7 @@ class Process:
 
     def exit_status(self) -> int:
         """Wait for the exit status."""
-        _, rest = self._process.communicate(timeout=60)
+        rest, _ = self._process.communicate(timeout=60)
         self.log += rest
         return self._process.returncode
 

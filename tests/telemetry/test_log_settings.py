@@ -96,3 +96,17 @@ def test_log_level_is_a_nonnegative_32_bit_number(number: int, level: int) -> No
     settings = LogSettings()
     settings.set_verbose_level(number)
     assert settings.log_verbose_level == level
+
+
+@pytest.mark.parametrize(
+    ("level", "stream"),
+    [(logging.DEBUG, "out"), (logging.INFO, "out"), (logging.WARNING, "err"), (logging.ERROR, "err")],
+)
+def test_console_log_has_warnings_and_errors_on_stderr(
+    capsys: pytest.CaptureFixture[str], level: int, stream: str
+) -> None:
+    handler = log_handler(LogSettings(log_verbose_level=1))
+    handler.handle(logging.LogRecord("x", level, "x.py", 1, "message", None, None))
+    written = capsys.readouterr()._asdict()
+    assert written.pop(stream).endswith('x.py:1] "message"\n')
+    assert list(written.values()) == [""]

@@ -13,9 +13,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TextIO
 
 from tritonnb.core.texts import encodable
 
@@ -89,7 +91,7 @@ class LogSettings:
 def log_handler(settings: LogSettings) -> logging.Handler:
     """Return a handler that writes records as the settings require."""
     file = settings.log_file
-    handler = logging.FileHandler(file, delay=True, encoding="utf-8") if file else logging.StreamHandler()
+    handler = logging.FileHandler(file, delay=True, encoding="utf-8") if file else _ConsoleHandler()
     handler.addFilter(settings.wants)
     handler.setFormatter(_Formatter(settings))
     return handler
@@ -100,6 +102,14 @@ def write_log(settings: LogSettings) -> None:
     logger = logging.getLogger("tritonnb")
     logger.addHandler(log_handler(settings))
     logger.setLevel(logging.DEBUG)
+
+
+class _ConsoleHandler(logging.StreamHandler[TextIO]):
+    """Writes warnings and errors to stderr, and other messages to stdout, as Triton does since 25.06."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
+        super().emit(record)
 
 
 class _Formatter(logging.Formatter):
