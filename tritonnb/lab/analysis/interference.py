@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -17,6 +18,8 @@ _LEAST = 5
 #: The factor of two models that were never executed at the same time is between 1 and the largest known factor, within
 #: these bounds; without any known factor, between 1 and the higher bound.
 _UNKNOWN = (1.1, 1.5)
+#: How often the factor of each model is found anew.
+_ROUNDS = 3
 #: Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 _ROBUST = 1.4826
 
@@ -51,6 +54,8 @@ def interference_in(
 ) -> dict[str, Interference]:
     """Return the interference of each other model with the executions of a model.
 
+    Models of a pipeline mostly run together: each factor is found with the newest ones of the others, again and again.
+
     Parameters
     ----------
     factors : sequence of (frozenset of str, float)
@@ -58,11 +63,16 @@ def interference_in(
     known : dict of str to Interference
         An earlier result, by which the effects of several models at once are told apart.
     """
-    found = {}
-    for other in sorted(frozenset[str]().union(*(beside for beside, _ in factors))):
+    by_company: dict[frozenset[str], list[float]] = defaultdict(list)
+    for beside, factor in factors:
+        by_company[beside].append(factor)
+    others = sorted(frozenset[str]().union(*by_company))
+    found = {other: known[other] for other in others if other in known}
+    for other in others * _ROUNDS:
         groups: tuple[list[float], list[float]] = ([], [])
-        for beside, factor in factors:
-            groups[other in beside].append(factor / slow_down_of(known, beside - {other}))
+        for beside, together in by_company.items():
+            rest = slow_down_of(found, beside - {other})
+            groups[other in beside].extend([factor / rest for factor in together])
         found[other] = _compared(*groups)
     return found
 
@@ -73,7 +83,7 @@ def slow_down_of(interference: Mapping[str, Interference], beside: frozenset[str
 
 
 def _compared(without: Sequence[float], beside: Sequence[float]) -> Interference:
-    """Compare medians; a difference within their uncertainty counts for little."""
+    """Compare medians; a difference within their uncertainty counts for little, and company that seems to help not."""
     if min(len(without), len(beside)) < _LEAST:
         return Interference(1.0, 0.0, len(beside), len(without))
     medians = [max(1e-9, statistics.median(group)) for group in (without, beside)]
@@ -81,7 +91,7 @@ def _compared(without: Sequence[float], beside: Sequence[float]) -> Interference
         math.pi / 2 / len(group) * (_ROBUST * statistics.median(abs(one - middle) for one in group) / middle) ** 2
         for group, middle in zip((without, beside), medians, strict=True)
     )
-    logarithm = math.log(medians[1] / medians[0])
+    logarithm = max(0.0, math.log(medians[1] / medians[0]))
     certainty = logarithm**2 / (logarithm**2 + variance) if logarithm else 0.0
     return Interference(math.exp(logarithm * certainty), math.sqrt(variance), len(beside), len(without))
 

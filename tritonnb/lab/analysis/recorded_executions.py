@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
 from tritonnb.telemetry.lanes import count_overlaps
 
-#: Another execution that runs for less than this share of an execution, when it begins, is ending.
+#: Another execution that runs for less than this share of a typical execution, when that begins, is ending.
 _LEAST_BESIDE = 0.1
 
 
@@ -120,6 +121,10 @@ def with_company(executions: Mapping[str, Sequence[RecordedExecution]]) -> dict[
     executions : dict of str to sequence of RecordedExecution
         By model, with one origin of their times.
     """
+    # Not of the execution itself: the longer it took, the more of the others would have ended early in it.
+    typical_ns = {
+        model: statistics.median(one.time_ns for one in known) for model, known in executions.items() if known
+    }
     begins: dict[tuple[str, str], list[int]] = {}
     latest_ends: dict[tuple[str, str], list[int]] = {}  # of the executions that began until then
     for model, known in executions.items():
@@ -137,7 +142,7 @@ def with_company(executions: Mapping[str, Sequence[RecordedExecution]]) -> dict[
     def beside(model: str, one: RecordedExecution) -> frozenset[str]:
         replica, now_ns = replica_of(one.instance), one.begin_ns
         # Triton reports the end of an execution after its responses, when the next step of an ensemble has begun.
-        until_ns = now_ns + _LEAST_BESIDE * one.time_ns
+        until_ns = now_ns + _LEAST_BESIDE * typical_ns[model]
         return frozenset(other for other in executions if other != model and runs(other, replica, now_ns, until_ns))
 
     return {
