@@ -20,8 +20,8 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.threads import threads_of
 from tritonnb.lab.explain import causes
 from tritonnb.lab.explain.changes import effects
-from tritonnb.lab.explain.figures import Figures
-from tritonnb.lab.explain.readers import Content, figures_of_counters, read
+from tritonnb.lab.explain.figures import Content, Figures
+from tritonnb.lab.explain.readers import figures_of_counters, read
 from tritonnb.lab.traces.from_trace import from_trace
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.telemetry.statistics_entry import difference

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,29 @@ class Figures:
             if getattr(self, name) in (None, {}, ()) and getattr(other, name) not in (None, {}, ())
         }
         return replace(self, **missing)
+
+
+@dataclass
+class Content:
+    """What a file contains.
+
+    Attributes
+    ----------
+    source, kind, proves : str
+        The file, what it was recognised as, and what follows from it.
+    figures : list of Figures
+    counters : dict of str to Mapping
+        Statistics by model, in the form of ``model_stats``; two contents of this kind are subtracted.
+    configs : list of ModelConfig
+    problems, version : list of str, str
+        What is wrong in a configuration or a log, and the version of the server.
+    """
+
+    source: str
+    kind: str
+    proves: str
+    figures: list[Figures] = field(default_factory=list)
+    counters: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    configs: list[pb.ModelConfig] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    version: str = ""

@@ -10,7 +10,8 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.explain.explain import Explanation, answer_contents
-from tritonnb.lab.explain.readers import Content, read_statistics
+from tritonnb.lab.explain.figures import Content
+from tritonnb.lab.explain.readers import read_statistics
 
 
 @with_short_traceback

@@ -3,63 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.explain.figures import Figures
+from tritonnb.lab.explain import load_generators
+from tritonnb.lab.explain.figures import Content, Figures
+from tritonnb.lab.explain.written_numbers import MOST, NUMBER, NotANumberError, read_number
 from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.read import read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.telemetry.statistics_entry import UNDERFLOW_NS
 
-#: Milliseconds of a unit, as load generators write it.
-_MS = {"ns": 1e-6, "nsec": 1e-6, "us": 1e-3, "usec": 1e-3, "µs": 1e-3, "μs": 1e-3, "microseconds": 1e-3, "ms": 1.0,
-       "msec": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}  # fmt: skip
-#: Requests per second of a unit.
-_PER_SECOND = {"per sec": 1.0, "per_sec": 1.0, "requests/sec": 1.0, "requests/s": 1.0, "1/s": 1.0, "": 1.0,
-               "requests/min": 1 / 60, "per min": 1 / 60}  # fmt: skip
-#: Whether it is a number is examined later, so that "3,5" is not read as 3 or as 35.
-_NUMBER = r"(\d[\d.,]*(?:[eE][+-]?\d+)?)"
-_TIME = rf"{_NUMBER} ?({'|'.join(sorted(_MS, key=len, reverse=True))})\b"
-#: Digits with a decimal point, and with commas between thousands.
-_PLAIN_NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:[eE][+-]?\d+)?")
-#: Counters have 64 bits.
-_MOST = 1 << 64
 #: What terminals and Markdown add to a text.
 _MARKS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|^```.*$", re.MULTILINE)
 _PARTS = {"queue_ms": "queue", "input_ms": "compute_input", "infer_ms": "compute_infer", "output_ms": "compute_output"}
-
-
-@dataclass
-class Content:
-    """What a file contains.
-
-    Attributes
-    ----------
-    source, kind, proves : str
-        The file, what it was recognised as, and what follows from it.
-    figures : list of Figures
-    counters : dict of str to Mapping
-        Statistics by model, in the form of ``model_stats``; two contents of this kind are subtracted.
-    configs : list of ModelConfig
-    problems, version : list of str, str
-        What is wrong in a configuration or a log, and the version of the server.
-    """
-
-    source: str
-    kind: str
-    proves: str
-    figures: list[Figures] = field(default_factory=list)
-    counters: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    configs: list[pb.ModelConfig] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    version: str = ""
 
 
 def read(source: str, text: str) -> Content:
@@ -90,253 +50,16 @@ def read(source: str, text: str) -> Content:
         if re.search(pattern, text, re.MULTILINE):
             try:
                 return reader(source, text)
-            except _NotANumberError as error:
-                line = 1 + text.partition(error.text)[0].count("\n")
+            except NotANumberError as error:
+                line = 1 + text.partition(str(error))[0].count("\n")
                 raise InvalidArgumentError(
-                    f"'{source}', line {line}: expected a finite number with a decimal point, got '{error.text[:40]}'"
+                    f"'{source}', line {line}: expected a finite number with a decimal point, got '{str(error)[:40]}'"
                 ) from None
     line, first = next((number, row) for number, row in enumerate(text.split("\n"), 1) if row.strip())
     raise InvalidArgumentError(
         f"'{source}': expected a configuration, output of perf_analyzer or GenAI-Perf, statistics, metrics, a trace or "
         f"a log, got line {line} {first.strip()[:60]!r}, which is of no known kind"
     )
-
-
-# --- load generators ----------------------------------------------------------------------------------
-
-
-class _NotANumberError(Exception):
-    """A text in the place of a number."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-
-def _number(text: str) -> float:
-    stripped = text.rstrip(".,")  # of the sentence
-    number = float(stripped.replace(",", "")) if _PLAIN_NUMBER.fullmatch(stripped) else math.inf
-    if number > _MOST:
-        raise _NotANumberError(stripped)
-    return number
-
-
-def _time_ms(pattern: str, text: str) -> float | None:
-    match = re.search(pattern + _TIME, text)
-    return None if match is None else _number(match[1]) * _MS[match[2]]
-
-
-def _count(name: str, text: str) -> float | None:
-    match = re.search(rf"{name}: *{_NUMBER}", text, re.IGNORECASE)
-    return None if match is None else _number(match[1])
-
-
-#: Lines with which perf_analyzer doubts its own figures.
-_DOUBTS = re.compile(r".*(?:Failed to obtain stable measurement|not able to keep up with the desired).*")
-_LEVEL = re.compile(
-    rf"^[ \t]*(Request concurrency|Request Rate|Concurrency|Request rate): *{_NUMBER}(.*)$", re.MULTILINE
-)
-
-
-def _read_perf_analyzer(source: str, text: str) -> Content:
-    """Read the report and the summary of perf_analyzer, whole or in parts."""
-    rows = _count("Batch size", text)
-    named = re.search(r"perf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*(\S+)", text)
-    content = Content(source, "output of perf_analyzer", "")
-    # A summary has the stabilized percentile in the place of the mean.
-    of_percentile = re.search(r"Stabilizing using p\d+|--percentile", text) is not None
-    content.problems = [f"perf_analyzer says: {line.strip()}" for line in re.findall(_DOUBTS, text)]
-    text = re.sub(r"^.*\bPass \[\d+\].*$", "", text, flags=re.MULTILINE)  # of a verbose report, before it is stable
-    levels = list(_LEVEL.finditer(text))
-    for level, following in zip(levels, [*levels[1:], None], strict=False):
-        block = text[level.start() : len(text) if following is None else following.start()]
-        block = re.sub(r"infer/sec, latency ", "infer/sec, percentile ", block) if of_percentile else block
-        figures = _level(source, level, block, int(rows) if rows else None, named[1] if named else "")
-        if figures is not None:
-            _add_level(content.figures, figures)
-    if not content.figures:
-        line = 1 + text[: levels[0].start()].count("\n") if levels else 1
-        raise InvalidArgumentError(
-            f"'{source}', line {line}: expected a throughput ('Throughput: N infer/sec') and a latency of "
-            f"perf_analyzer, got none; the output is cut off, or no request was measured"
-        )
-    known = "rate and latency" if any(figures.latency_ms for figures in content.figures) else "rate"
-    content.proves = f"{known} at {', '.join(figures.label for figures in content.figures)}" + (
-        "" if any(figures.queue_ms is not None for figures in content.figures)
-        else "; the server's part (queue, compute) is missing"
-    )  # fmt: skip
-    return content
-
-
-def _add_level(known: list[Figures], figures: Figures) -> None:
-    """The summary at the end repeats the levels of the report."""
-    for place, other in enumerate(known):
-        if other.label == figures.label:
-            known[place] = other.completed(figures)
-            return
-    known.append(figures)
-
-
-def _level(source: str, level: re.Match[str], block: str, rows: int | None, model: str) -> Figures | None:
-    throughput = re.search(rf"throughput: *{_NUMBER} *(?:infer|requests?)/s", block, re.IGNORECASE)
-    latency = _time_ms(r"Avg latency: *", block) or _time_ms(r"infer/sec, latency ", block)
-    if latency is None:  # with --percentile, the mean latency is only that of the transport
-        latency = _time_ms(r"Avg (?:HTTP|gRPC) time: *", block) or _time_ms(r"p50 latency: *", block)
-    if throughput is None or not _number(throughput[1]):
-        return None
-    value, of_rate = _number(level[2]), "ate" in level[1]
-    server, _, composing = block.partition("Composing models:")
-    server = server.partition("Server:")[2]
-    rate = _number(throughput[1]) / (rows or 1)
-    figures = _server_part(server, Figures(source, model=model, rate=rate))
-    steps: list[Figures] = []
-    for match in re.finditer(
-        r"^ *([^\s,:]+), version: *[^\n]*\n((?:.*\n?)*?)(?=^ *[^\s,:]+, version:|\Z)", composing, re.M
-    ):
-        steps.append(  # noqa: PERF401 -- the pattern is long enough
-            _server_part(match[2], Figures(source, model=match[1], rate=None))
-        )
-    if figures.requests:
-        steps = [replace(step, rate=rate * (step.requests or 0) / figures.requests) for step in steps]
-    return replace(
-        figures, label=f"{'request rate' if of_rate else 'concurrency'} {value:g}",
-        clients=None if of_rate else value, offered=value if of_rate else None, request_rows=rows,
-        latency_ms=latency, p99_ms=_time_ms(r"p99 latency: *", block), steps=tuple(steps),
-    )  # fmt: skip
-
-
-def _server_part(text: str, figures: Figures) -> Figures:
-    return replace(
-        figures,
-        rows=_count("Inference count", text), executions=_count("Execution count", text),
-        requests=_count("Successful request count", text), hits=_count("Cache hit count", text),
-        server_ms=_time_ms(r"Avg request latency: *", text),
-        queue_ms=_time_ms(r"(?:queue|avg queue time *:) ", text),
-        input_ms=_time_ms(r"compute input(?: time *:)? ", text),
-        infer_ms=_time_ms(r"compute infer(?: time *:)? ", text) or _time_ms(r"\+ compute ", text),
-        output_ms=_time_ms(r"compute output(?: time *:)? ", text),
-    )  # fmt: skip
-
-
-def _read_perf_csv(source: str, text: str) -> Content:
-    """Read the file of ``perf_analyzer -f``; times are in microseconds."""
-    content = Content(source, "CSV of perf_analyzer", "rate, latency and its parts; not the sizes of batches")
-    header: list[str] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        cells = [cell.strip() for cell in line.split(",")]
-        if cells[0] in ("Concurrency", "Request Rate", "Request rate"):
-            header = cells
-        elif header and line.strip():
-            row = dict(zip(header, cells, strict=False))
-            try:
-                if len(cells) < len(header):
-                    raise ValueError
-                values = {name: _finite(row[name]) for name in row if row[name]}
-                content.figures.append(_csv_level(source, header[0], values))
-            except (KeyError, ValueError):
-                content.problems.append(
-                    f"'{source}', line {number}: expected {len(header)} numbers as in the header, got {line[:60]!r}; "
-                    f"the line is not used"
-                )
-    if not content.figures:
-        raise InvalidArgumentError(
-            content.problems[0] if content.problems else
-            f"'{source}': expected a row of numbers below the header, got none"
-        )  # fmt: skip
-    return content
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < _MOST:
-        raise ValueError
-    return number
-
-
-def _csv_level(source: str, kind: str, row: Mapping[str, float]) -> Figures:
-    level, is_rate = row[kind], kind != "Concurrency"
-    ms: dict[str, Any] = {key: row[name] / 1e3 for key, name in (
-        ("queue_ms", "Server Queue"), ("input_ms", "Server Compute Input"),
-        ("infer_ms", "Server Compute Infer"), ("output_ms", "Server Compute Output"),
-    ) if name in row}  # fmt: skip
-    whole = ("Client Send", "Network+Server Send/Recv", "Server Queue", "Server Compute Input", "Server Compute Infer",
-             "Server Compute Output", "Client Recv")  # fmt: skip
-    total = sum(row.get(name, 0.0) for name in whole) if "Server Queue" in row else 0.0
-    latency_us = row.get("Avg latency") or total or row.get("p50 latency")
-    return Figures(
-        source, f"{'request rate' if is_rate else 'concurrency'} {level:g}", rate=row["Inferences/Second"],
-        clients=None if is_rate else level, offered=level if is_rate else None,
-        latency_ms=latency_us / 1e3 if latency_us else None,
-        p99_ms=row["p99 latency"] / 1e3 if "p99 latency" in row else None, **ms,
-    )  # fmt: skip
-
-
-def _read_genai_table(source: str, text: str) -> Content:
-    """Read the table, or the CSV, of GenAI-Perf and AIPerf: a metric with its unit, and its mean."""
-    values: dict[str, dict[str, Any]] = {}
-    pattern = rf"^[\s│|┃]*([A-Z][A-Za-z ]+?) ?\(([^)]+)\)[\s│|┃,\"]*{_NUMBER}"
-    for name, unit, value in re.findall(pattern, text, re.MULTILINE):
-        values["_".join(name.lower().split())] = {"unit": unit, "avg": _number(value)}
-    return _genai(source, values, text)
-
-
-def _genai(source: str, values: Mapping[str, Any], settings: str) -> Content:
-    """Return the figures of means, with the load of a command line, or of settings in JSON."""
-
-    def load(option: str) -> float | None:
-        found = re.search(rf'\b{option}["=: ]+{_NUMBER}', settings, re.IGNORECASE)
-        return None if found is None else _number(found[1])
-
-    def mean(name: str, units: Mapping[str, float]) -> float | None:
-        value = values.get(name)
-        if not isinstance(value, Mapping) or value.get("avg") is None:
-            return None
-        unit = str(value.get("unit", "ms" if "ms" in units else ""))
-        if unit not in units:
-            raise InvalidArgumentError(
-                f"'{source}': unit of {name} expected one of {', '.join(filter(None, units))}, got '{unit}'"
-            )
-        return float(value["avg"]) * units[unit]
-
-    rate, latency = mean("request_throughput", _PER_SECOND), mean("request_latency", _MS)
-    if rate is None and latency is None:
-        raise InvalidArgumentError(
-            f"'{source}': expected request_throughput or request_latency of GenAI-Perf or AIPerf, got neither"
-        )
-    offered, clients = load("request[_-]rate"), load("concurrency")
-    if offered:  # a concurrency beside it is only a limit
-        clients = None
-    label = f"request rate {offered:g}" if offered else f"concurrency {clients:g}" if clients else "load"
-    figures = Figures(source, label, rate=rate, clients=clients, offered=offered, latency_ms=latency)
-    return Content(source, "output of GenAI-Perf or AIPerf", "rate and latency that clients saw", [figures])
-
-
-def _read_profile_export(source: str, document: Mapping[str, Any]) -> Content:
-    """Read the file of ``perf_analyzer --profile-export-file``: every request with its times in ns."""
-    content = Content(source, "profile export of perf_analyzer", "rate, latency and its spread, request by request")
-    for experiment in document["experiments"]:
-        times = [
-            (request["timestamp"], request["response_timestamps"][-1])
-            for request in experiment.get("requests", ())
-            if request.get("response_timestamps")
-        ]
-        if len(times) < 2 or max(end for _, end in times) <= min(begin for begin, _ in times):
-            continue
-        seconds = (max(end for _, end in times) - min(begin for begin, _ in times)) / 1e9
-        latencies = sorted((end - begin) / 1e6 for begin, end in times)
-        load = experiment.get("experiment", {})
-        value, is_rate = float(load.get("value", 0)) or None, load.get("mode") == "request_rate"
-        content.figures.append(Figures(
-            source, f"{'request rate' if is_rate else 'concurrency'} {value:g}" if value else "load",
-            rate=len(times) / seconds, clients=None if is_rate else value, offered=value if is_rate else None,
-            latency_ms=sum(latencies) / len(latencies), p99_ms=latencies[int(0.99 * (len(latencies) - 1))],
-        ))  # fmt: skip
-    if not content.figures:
-        raise InvalidArgumentError(f"'{source}': expected at least two requests with responses, got fewer")
-    return content
-
-
-# --- the server ---------------------------------------------------------------------------------------
 
 
 def figures_of_counters(source: str, stats: Mapping[str, Any], seconds: float | None, label: str) -> Figures:
@@ -416,7 +139,7 @@ def _plain(value: Any) -> Any:
     ValueError
         If a number has more than 64 bits, or is not finite.
     """
-    if isinstance(value, int | float) and not abs(value) < _MOST:
+    if isinstance(value, int | float) and not abs(value) < MOST:
         raise ValueError(f"the number {value:.3g}")
     if isinstance(value, Mapping):
         return {re.sub(r"(?<=[a-z])[A-Z]", lambda m: "_" + m[0].lower(), name): _plain(v) for name, v in value.items()}
@@ -435,7 +158,7 @@ def _durations(value: Any) -> Iterator[int]:
             yield from _durations(item)
 
 
-_METRIC = re.compile(rf"^(nv_[a-z_]+)\{{(.*)\}}\s+{_NUMBER}")
+_METRIC = re.compile(rf"^(nv_[a-z_]+)\{{(.*)\}}\s+{NUMBER}")
 #: Part of the statistics and its field, by metric.
 _OF_METRIC = {
     "nv_inference_request_success": ("success", "count"), "nv_inference_request_failure": ("fail", "count"),
@@ -461,7 +184,7 @@ def _read_metrics(source: str, text: str) -> Content:
         labels = dict(re.findall(r'(\w+)="([^"]*)"', match[2]))
         if "model" not in labels:
             continue
-        key, value = f"{labels['model']}:{labels.get('version', '')}", _number(match[3])
+        key, value = f"{labels['model']}:{labels.get('version', '')}", read_number(match[3])
         stats = models[key]
         stats.update(name=labels["model"], version=labels.get("version", ""))
         # A model has one line for each GPU, and failures one for each reason.
@@ -539,7 +262,7 @@ def _read_json(source: str, text: str) -> Content:
                 if name in plain:
                     return reader(source, plain)
             if "request_latency" in plain or "request_throughput" in plain:
-                return _genai(source, plain, json.dumps(plain.get("input_config", {})))
+                return load_generators.read_genai(source, plain, json.dumps(plain.get("input_config", {})))
             if {"versions", "inputs"} <= plain.keys():
                 return Content(
                     source, "metadata of a model", "its tensors; not its batcher: see /v2/models/NAME/config"
@@ -563,15 +286,15 @@ def _read_json(source: str, text: str) -> Content:
 
 
 _DOCUMENTS: dict[str, Callable[[str, Mapping[str, Any]], Content]] = {
-    "model_stats": read_statistics, "experiments": _read_profile_export,
+    "model_stats": read_statistics, "experiments": load_generators.read_profile_export,
 }  # fmt: skip
 #: In this order: the first line of a file that matches decides.
 _TEXTS: tuple[tuple[str, Callable[[str, str], Content]], ...] = (
     (_LOG_LINE.pattern, _read_log),
-    (r"^(?:Concurrency|Request [Rr]ate),", _read_perf_csv),
-    (_LEVEL.pattern, _read_perf_analyzer),
-    (r"\*\*\* Measurement Settings", _read_perf_analyzer),
+    (r"^(?:Concurrency|Request [Rr]ate),", load_generators.read_perf_csv),
+    (load_generators.LEVEL.pattern, load_generators.read_perf_analyzer),
+    (r"\*\*\* Measurement Settings", load_generators.read_perf_analyzer),
     (r"^(?:# (?:HELP|TYPE) nv_|nv_[a-z_]+\{)", _read_metrics),
-    (r"Request (?:Latency|Throughput) \(", _read_genai_table),
+    (r"Request (?:Latency|Throughput) \(", load_generators.read_genai_table),
     (r"^\s*[a-z_]+\s*[:{\[]", _read_config),
 )
