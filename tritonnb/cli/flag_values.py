@@ -37,11 +37,6 @@ def only_false(reason: str, text: str) -> bool:
     return False
 
 
-#: The settings of ``--metrics-config`` with an effect, and those that are the default.
-_METRICS_SWITCHES = {("counter_latencies", "false"), ("summary_latencies", "true"), ("histogram_latencies", "true")}
-_METRICS_DEFAULTS = {("counter_latencies", "true"), ("summary_latencies", "false"), ("histogram_latencies", "false")}
-
-
 def integer(text: str) -> int:
     """Return an integer."""
     return _number(int, text)
