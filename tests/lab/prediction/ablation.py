@@ -57,7 +57,6 @@ TIMES: dict[str, list[tuple[Any, str, Any]]] = {
 #: The same of other rules of simulated executions.
 EXECUTIONS: dict[str, list[tuple[Any, str, Any]]] = {
     "the only instance is faster": [(LearnedTimes, "for_instances", lambda times, count: times)],
-    "the cost of another instance depends on the size": [(learned_times, "_CLEARLY", math.inf)],
     "variation of undisturbed executions": [(LearnedTimes, "_undisturbed", lambda times, pairs: pairs)],
     "idle time makes executions longer": [(LearnedTimes, "_idle_effect", (0.0, 0.0, 0.0))],
     "the speed of runs differs": [(LearnedTimes, "speed_variation", 0.0)],
@@ -68,7 +67,7 @@ EXECUTIONS: dict[str, list[tuple[Any, str, Any]]] = {
 
 
 #: The rules that matter only if a server with several instances gets a single one.
-OF_SINGLE = list(EXECUTIONS)[:3]
+OF_SINGLE = list(EXECUTIONS)[:2]
 
 
 def _own(rows: int, times: list[float], points: Any) -> list[float]:

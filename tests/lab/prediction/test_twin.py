@@ -132,20 +132,13 @@ def test_only_instance_is_not_slowed_down_by_another() -> None:
     assert times.for_instances(2) is times
 
 
-@pytest.mark.parametrize(
-    "cost_ms",
-    [
-        pytest.param(lambda alone_ms: 0.5 * alone_ms, id="cores"),
-        pytest.param(lambda alone_ms: (math.sqrt(alone_ms**2 + 4 * 27) - alone_ms) / 2, id="memory"),
-    ],
-)
-def test_cost_of_another_instance_grows_or_falls_with_the_size_as_recorded(cost_ms: Callable[[float], float]) -> None:
-    """Instances that share cores slow down by a factor; if they share memory, longer executions are disturbed less."""
+def test_cost_of_another_instance_falls_with_the_size() -> None:
+    """Instances that share a part of the machine, such as its memory, disturb longer executions less."""
     alone_ms = {rows: 5.0 + rows for rows in range(1, 9)}
     executions = tnb.simulate(TWO, tnb.poisson(300, 20, seed=2), tnb.linear(1, 5)).twin().times.executions
+    cost_ms = {rows: (math.sqrt(ms**2 + 4 * 27) - ms) / 2 for rows, ms in alone_ms.items()}
     slowed = [
-        replace(one, time_ns=round((alone_ms[one.rows] + one.shared * cost_ms(alone_ms[one.rows])) * MS))
-        for one in executions
+        replace(one, time_ns=round((alone_ms[one.rows] + one.shared * cost_ms[one.rows]) * MS)) for one in executions
     ]
     single = LearnedTimes(tuple(slowed)).for_instances(1)
     for rows in (1, 2, 4, 6):

@@ -12,18 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise, zip_longest
 from operator import attrgetter
-from typing import Any
 
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.failures import with_short_traceback
 from tritonnb.lab.analysis.interference import Company, Interference, companies, interference_in, slow_down_of
-from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of
+from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.typical_times import STALL_FACTOR, TypicalTimes
-from tritonnb.lab.simulation.run import instance_names
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
-from tritonnb.recording.batches import Outlier
-from tritonnb.recording.recording import Recording
-from tritonnb.scheduling.reasons import pluralize
 
 #: Fewer executions than this determine no expected time, so that none of them is an outlier.
 LEAST_BATCHES = 5
@@ -38,8 +31,6 @@ _NEIGHBOURS = 32
 _PAUSE = 10
 #: Executions that begin beside another execution share at least that much more of their time.
 _LEAST_SHARED = 0.1
-#: A cost that is proportional to the time must fit better by this factor than a cost that falls with it.
-_CLEARLY = 1.1
 #: If it is not known which instance ran which execution, at least this share of them is not stalled, but of a slow one.
 _LEAST_SLOW = 0.1
 #: Instances have different speeds if their typical times differ by more than this factor.
@@ -104,9 +95,8 @@ class LearnedTimes(VaryingService):
         """Return by how many ns executions of a size are longer if another instance is always busy; None if unknown.
 
         Whether one is busy when an execution begins does not depend on how long it takes: that tells the cost for the
-        size that most often begins alone. It is lower for larger batches if instances share a part of the machine, such
-        as its memory, which each needs for equally long: the longer executions take, the more rarely do two need it at
-        once. It is higher if they share cores. Executions of other sizes beside which another one ended tell which.
+        size that most often begins alone. It is lower for larger batches: instances share a part of the machine, such
+        as its memory, which each needs for equally long, so that two need it at once more rarely.
         """
         known = [one for one, _ in self._regular]
         size = statistics.mode([one.rows for one in known if one.busy == 1] or [0])
@@ -120,23 +110,8 @@ class LearnedTimes(VaryingService):
             for group in (alone, beside)
         )
         most_ns = max(0.0, slower_ns - faster_ns) / max(_LEAST_SHARED, shared - other)
-        shared_ns = slower_ns + (1 - shared) * most_ns
-
-        def cost_ns(rows: int, power: int) -> float:
-            return most_ns * self._relative(rows, size) ** power
-
-        def misfit(power: int) -> float:
-            """Return how far other sizes are from this size if this is how the cost depends on the size."""
-            others = [(one, self._relative(one.rows, size)) for one in known if one.rows != size]
-            all_shared = (self._not_idle_ns(one) + (1 - one.shared) * cost_ns(one.rows, power) for one, _ in others)
-            return math.fsum(abs(shared_ns - ns / times) for ns, (_, times) in zip(all_shared, others, strict=True))
-
-        power = 1 if _CLEARLY * misfit(1) < misfit(-1) else -1
-        return lambda rows: cost_ns(rows, power)
-
-    def _relative(self, rows: int, size: int) -> float:
-        """Return the ratio of the execution times of two sizes."""
-        return max(1.0, self.function(rows)) / max(1.0, self.function(size))
+        typical_ns = max(1.0, self.function(size))
+        return lambda rows: most_ns * typical_ns / max(1.0, self.function(rows))
 
     def _not_idle_ns(self, one: RecordedExecution) -> float:
         """Return how long an execution would have taken on an average instance, without idle times before it."""
@@ -176,38 +151,6 @@ class LearnedTimes(VaryingService):
     def function(self) -> TypicalTimes:  # type: ignore[override]
         """The typical time by batch size, which grows with it."""
         return self._fit[0]
-
-    def basis(self, sizes: Iterable[int]) -> dict[str, int]:
-        """Return what the times of batch sizes rest on, for those that ran rarely or never.
-
-        Parameters
-        ----------
-        sizes : iterable of int
-            In rows.
-
-        Returns
-        -------
-        dict of str to int
-            Sentences without a period, and the largest size of each.
-        """
-        typical = self.function
-        unsupported = {rows for rows in sizes if not typical.is_supported(rows)}
-        unknown = sorted(unsupported - typical.sizes.keys())
-        nearest = {min(typical.sizes, key=lambda size: abs(size - rows)) for rows in unknown}
-        rare = [typical.sizes[rows] for rows in sorted((unsupported | nearest) & typical.sizes.keys())]
-        stalled = [size for size in rare if size.stalled and not typical.is_supported(size.rows)]
-        regular = [size for size in rare if not size.stalled and not typical.is_supported(size.rows)]
-        sentences: dict[str, int] = {}
-        for group in filter(None, (stalled, regular)):
-            stalls = sum(size.stalled for size in group)
-            count = stalls + sum(len(size.times_ns) for size in group)
-            kept = f", of which {stalls} stalled" if stalls < count else ", which were stalled"
-            remark = "" if not stalls else ", which was stalled" if count == 1 else kept
-            recorded = pluralize(count, "recorded batch", "recorded batches")
-            sentences[f"{_batches_text([size.rows for size in group])} rest on {recorded}{remark}"] = group[-1].rows
-        if unknown:
-            sentences[f"{_batches_text(unknown)} were not recorded"] = unknown[-1]
-        return sentences
 
     @property
     def slow_down(self) -> Mapping[int, float]:
@@ -360,11 +303,11 @@ class LearnedTimes(VaryingService):
         of_all = [_log_ms(one.server_idle_ns) for one, _ in alone]
         times = [math.log(factor) for _, factor in alone]
 
-        def proven(x: Iterable[float], y: Iterable[float]) -> float:
-            return math.prod(_slope([(*point, 1) for point in zip(x, y, strict=True)]))
+        def proven(x: Sequence[float], y: Sequence[float]) -> float:
+            return math.prod(_slope(x, y))
 
         # Least squares: the idle time of the server explains what it does beyond that of the instance.
-        together, _ = _slope([(*point, 1) for point in zip(own, of_all, strict=True)])
+        together, _ = _slope(own, of_all)
         beyond = [z - together * x for x, z in zip(own, of_all, strict=True)]
         of_server = max(0.0, proven(beyond, times))
         of_instance = proven(own, [y - of_server * z for y, z in zip(times, of_all, strict=True)])
@@ -550,82 +493,9 @@ def _log_ms(idle_ns: float) -> float:
     return math.log(min(max(idle_ns / 1e6, _LEAST_IDLE_MS), _MOST_IDLE_MS))
 
 
-def _slope(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
-    """Return the slope of (x, y, number of executions) by least squares, and its certainty (0 to 1) by their number."""
-    mean_x = sum(x * count for x, _, count in points) / sum(count for _, _, count in points)
-    spread = sum(count * (x - mean_x) ** 2 for x, _, count in points)
-    slope = sum(count * (x - mean_x) * y for x, y, count in points) / spread if spread else 0.0
+def _slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Return the slope of y over x by least squares, and its certainty (0 to 1) by the number of points."""
+    mean_x = sum(x) / len(x)
+    spread = sum((one - mean_x) ** 2 for one in x)
+    slope = sum((one - mean_x) * other for one, other in zip(x, y, strict=True)) / spread if spread else 0.0
     return slope, spread / (spread + LEAST_BATCHES)
-
-
-def _batches_text(sizes: Sequence[int]) -> str:
-    """Return batch sizes as text, adjacent sizes as spans: ``batches of 3 and 5 to 7 rows``."""
-    spans: list[list[int]] = []
-    for rows in sizes:
-        if spans and spans[-1][-1] == rows - 1:
-            spans[-1].append(rows)
-        else:
-            spans.append([rows])
-    texts: list[str] = []
-    for span in spans:
-        texts += [f"{span[0]} to {span[-1]}"] if len(span) > 2 else map(str, span)
-    listed = " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
-    return f"batches of {listed} {'row' if listed == '1' else 'rows'}"
-
-
-@with_short_traceback
-def service(rec: Recording) -> LearnedTimes:
-    """Return the execution times as a service model, for simulations of the recorded arrivals.
-
-    An execution with the rows and at the time of a recorded execution takes as long; any other takes the typical time
-    of its size, varied as recorded around its time. Called with rows, it returns the latter, in nanoseconds.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If nothing was executed.
-    """
-    if not rec.batch_sizes():
-        raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
-    executions = tuple(executions_of(rec))
-    return LearnedTimes(executions, max(1, len(rec.replicas)), **names_in(rec, rec.batches[0].model, executions))
-
-
-def names_in(rec: Recording, model: str, executions: Sequence[RecordedExecution]) -> dict[str, Any]:
-    """Return what is known of the instances of a model, as arguments of `LearnedTimes`."""
-    knows_instances = rec.source is None or rec.source.names_instances
-    names = tuple(instance_names(rec.configs[model])) if knows_instances and model in rec.configs else ()
-    recorded = {one.instance.rpartition(": ")[2] for one in executions}
-    return {"knows_instances": knows_instances, "names": names if recorded <= {*names} else ()}
-
-
-def outliers(rec: Recording) -> list[Outlier]:
-    """Batches that took much longer to execute than others of their size, for a recording of one model."""
-    by_number = {batch.number: batch for batch in rec.batches}
-    found = service(rec).of_executions.outliers if rec.batches else ()
-    return [Outlier(by_number[one.batch], one.time_ns / expected_ns) for one, expected_ns in found]
-
-
-def late_starts(rec: Recording) -> dict[int, tuple[int, int]]:
-    """Batches that began to execute long after they could have begun, for a recording of one model.
-
-    By their number: how long after, and how long it takes typically (median), in ns.
-    """
-    if not rec.batches:
-        return {}
-    times = service(rec)
-    typical_ns = round(statistics.median(one.dispatch_ns for one in times.executions))
-    return {one.batch: (one.dispatch_ns, typical_ns) for one in times.late_starts}
-
-
-def joined_times(recorded: Iterable[Mapping[str, LearnedTimes]]) -> dict[str, LearnedTimes]:
-    """Return the times of the models in several recordings, as if one recording had followed the other."""
-    joined: dict[str, list[RecordedExecution]] = defaultdict(list)
-    end_ns = None
-    for times in recorded:
-        first_ns = min(one.executions[0].begin_ns for one in times.values())
-        later_ns = 0 if end_ns is None else end_ns - first_ns
-        for name, learned in times.items():
-            joined[name] += [replace(one, begin_ns=one.begin_ns + later_ns) for one in learned.executions]
-        end_ns = max(executions[-1].begin_ns + executions[-1].time_ns for executions in joined.values())
-    return {name: LearnedTimes(tuple(executions)) for name, executions in joined.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
@@ -11,9 +11,9 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.learned_calls import learned_calls
-from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied, names_in
+from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
-from tritonnb.lab.analysis.recorded_executions import executions_of, with_company
+from tritonnb.lab.analysis.recorded_times import times_of_models
 from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of, is_near, tolerance_text
 from tritonnb.lab.simulation.models import check_steps, needed_models
 from tritonnb.lab.simulation.run import run_models
@@ -80,7 +80,7 @@ class PipelineRerun:
             raise InvalidArgumentError(f"{purpose} expected the arrivals at '{self.model}', got none")
         calls = learned_calls(rec, arrivals)
         executed = {batch.model for batch in rec.batches}
-        learned = recorded_times(rec, sorted(executed - calls.keys()), arrivals.begin_ns)
+        learned = times_of_models(rec, sorted(executed - calls.keys()), arrivals.begin_ns)
         self.services: dict[str, Service] = {**calls, **learned, **(services or {})}
         missing = sorted({*self.arrivals, *executed} - rec.configs.keys())
         if missing:
@@ -132,20 +132,6 @@ def flat_edits(edits: Mapping[str, object]) -> dict[str, object]:
             {f"{name}: {field}": one for field, one in value.items()} if isinstance(value, Mapping) else {name: value}
         )
     return flat
-
-
-def recorded_times(rec: Recording, names: Sequence[str], begin_ns: int) -> dict[str, LearnedTimes]:
-    """Return the recorded times of models; their moments count from a time of the recording."""
-    executions = {}
-    for name in names:
-        alone = rec.for_model(name)
-        later_ns = alone.first_arrival_ns - begin_ns
-        executions[name] = [replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)]
-    replicas = max(1, len(rec.replicas))
-    return {
-        name: LearnedTimes(known, replicas, **names_in(rec, name, known))
-        for name, known in with_company(executions).items()
-    }
 
 
 @dataclass(frozen=True)
@@ -296,6 +282,6 @@ def pipeline_what_if(
         )
         causes += [f"'{name}': {cause}" for cause in causes_of(rec, name, service, formed_before)]
         if isinstance(service, LearnedTimes):
-            notes += [f"'{name}': {text}." for text in service.basis(formed_after)]
+            notes += [f"'{name}': {text}." for text in service.function.basis(formed_after)]
     causes = causes or [OTHER_DECISIONS]
     return PipelineComparison(rerun.model, before, after, dict(edits), rec, tuple(causes), tuple(notes))

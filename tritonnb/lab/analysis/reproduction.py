@@ -87,5 +87,5 @@ def causes_of(rec: Recording, model: str, service: Service, sizes: Collection[in
         causes.append(f"the speed of the machine varied by {service.speed_variation:.0%}")
     if text := service.speeds_text():
         causes.append(text)
-    causes += service.basis(sizes)
+    causes += service.function.basis(sizes)
     return causes

@@ -13,6 +13,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tritonnb.scheduling.reasons import pluralize
+
 #: An execution of at least this multiple of the expected time is a stall, not a slow batch.
 STALL_FACTOR = 3.0
 #: The neighbours of a size weigh as much as this number of executions with that size.
@@ -155,6 +157,39 @@ class TypicalTimes:
     def is_supported(self, rows: int) -> bool:
         """Return whether a size ran often enough to be known from its own executions."""
         return rows in self.sizes and len(self.sizes[rows].times_ns) >= NEIGHBOUR_COUNT
+
+    def basis(self, sizes: Iterable[int]) -> dict[str, int]:
+        """Return what the times of batch sizes rest on, for those that ran rarely or never.
+
+        Parameters
+        ----------
+        sizes : iterable of int
+            In rows.
+
+        Returns
+        -------
+        dict of str to int
+            Sentences without a period, and the largest size of each.
+        """
+        unsupported = {rows for rows in sizes if not self.is_supported(rows)}
+        unknown = sorted(unsupported - self.sizes.keys())
+        nearest = {min(self.sizes, key=lambda size: abs(size - rows)) for rows in unknown}
+        rare = [self.sizes[rows] for rows in sorted(unsupported | nearest) if rows in self.sizes]
+        rare = [size for size in rare if not self.is_supported(size.rows)]
+        sentences: dict[str, int] = {}
+        for is_stalled in (True, False):
+            group = [size for size in rare if bool(size.stalled) == is_stalled]
+            if not group:
+                continue
+            stalls = sum(size.stalled for size in group)
+            count = stalls + sum(len(size.times_ns) for size in group)
+            kept = f", of which {stalls} stalled" if stalls < count else ", which were stalled"
+            remark = "" if not stalls else ", which was stalled" if count == 1 else kept
+            recorded = pluralize(count, "recorded batch", "recorded batches")
+            sentences[f"{_batches_text([size.rows for size in group])} rest on {recorded}{remark}"] = group[-1].rows
+        if unknown:
+            sentences[f"{_batches_text(unknown)} were not recorded"] = unknown[-1]
+        return sentences
 
     def deviation(self, rows: int) -> float:
         """Return the standard deviation of the logarithm of the true time around the typical one."""
@@ -312,3 +347,18 @@ def _scatter(values: Sequence[float]) -> float:
     """Return a standard deviation that outliers do not change."""
     middle = statistics.median(values)
     return _ROBUST * statistics.median(abs(value - middle) for value in values)
+
+
+def _batches_text(sizes: Sequence[int]) -> str:
+    """Return batch sizes as text, adjacent sizes as spans: ``batches of 3 and 5 to 7 rows``."""
+    spans: list[list[int]] = []
+    for rows in sizes:
+        if spans and spans[-1][-1] == rows - 1:
+            spans[-1].append(rows)
+        else:
+            spans.append([rows])
+    texts: list[str] = []
+    for span in spans:
+        texts += [f"{span[0]} to {span[-1]}"] if len(span) > 2 else map(str, span)
+    listed = " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+    return f"batches of {listed} {'row' if listed == '1' else 'rows'}"

@@ -100,7 +100,7 @@ def _notes(rec: Recording, service: Service, after: Recording) -> Iterator[str]:
     if rec.unit == "requests":
         yield "The rows of the requests are not known: batches are filled with requests, as if each had one row."
     if isinstance(service, LearnedTimes):
-        for text in (*service.basis(after.batch_sizes()), service.speeds_text()):
+        for text in (*service.function.basis(after.batch_sizes()), service.speeds_text()):
             if text:
                 yield f"{text[0].upper()}{text[1:]}."
 

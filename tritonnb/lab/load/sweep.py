@@ -15,8 +15,8 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint
-from tritonnb.lab.analysis.learned_times import joined_times
 from tritonnb.lab.analysis.pipeline_what_if import flat_edits
+from tritonnb.lab.analysis.recorded_times import joined_times
 from tritonnb.lab.load import trial
 from tritonnb.lab.load.examples import Inputs, Shapes
 from tritonnb.lab.load.load import AnyModel, config_of, find_model, step_of

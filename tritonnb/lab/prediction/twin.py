@@ -271,7 +271,7 @@ class Twin:
             formed = frozenset[int]().union(*(one.steps[name].sizes for one in runs if name in one.steps))
             of_sizes = [
                 f"{text}: up to {self.range_ms(rows, name)} ms"
-                for text, rows in models.times[name].basis(formed).items()
+                for text, rows in models.times[name].function.basis(formed).items()
             ]
             said = self._remarks_on(name, runs, instance_count(models.configs[name]))
             if not models.is_pipeline:

@@ -16,7 +16,8 @@ from tritonnb.core.paths import working_directory
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.load_errors import raised_here
 from tritonnb.engine.repository.directories import ModelSource
-from tritonnb.lab.analysis.learned_times import LearnedTimes, service
+from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.recorded_times import service
 from tritonnb.model_config.read import config_text
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
