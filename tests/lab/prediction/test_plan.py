@@ -18,7 +18,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 import tritonnb as tnb
 from tests.lab.prediction.recommended_rates import of_plan
 from tritonnb.lab.analysis.constraint import Constraint
-from tritonnb.lab.load.notebook_wait import Progress
+from tritonnb.lab.load import notebook_wait
 from tritonnb.lab.prediction.plan import Plan
 from tritonnb.lab.prediction.plan_search import GROUP
 from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
@@ -161,11 +161,12 @@ def test_interrupted_plan_is_what_was_found(twin: Twin, monkeypatch: pytest.Monk
     steps = count()
     assert twin.misfits
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(*progress: float) -> str:
         if next(steps) == 30:  # one option is confirmed by 20 simulations
             raise KeyboardInterrupt
+        return ""
 
-    monkeypatch.setattr(Progress, "step", interrupt)
+    monkeypatch.setattr(notebook_wait, "time_left", interrupt)
     plan = twin.plan("p99 < 60 ms", rate=300, **FIXED)
     assert plan.interrupted
     assert plan.verdict().endswith("Interrupted: another plan may be cheaper.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -21,7 +20,7 @@ from tests.lab.prediction.scenarios import StallingMachine, Uneven
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.typical_times import TypicalTimes
-from tritonnb.lab.load.notebook_wait import Progress
+from tritonnb.lab.load import notebook_wait
 from tritonnb.lab.prediction.prediction import Range
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
@@ -348,12 +347,13 @@ def test_interrupted_prediction_gives_what_it_has(monkeypatch: pytest.MonkeyPatc
     assert twin.misfits
     steps: list[int] = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(*progress: float) -> str:
         steps.append(len(steps))
         if len(steps) == limit:
             raise KeyboardInterrupt
+        return ""
 
-    monkeypatch.setattr(Progress, "step", interrupt)
+    monkeypatch.setattr(notebook_wait, "time_left", interrupt)
     limit = 12
     remarks = twin.predict().remarks
     assert remarks[-1] == "interrupted: the ranges are those of 12 of 40 simulations"

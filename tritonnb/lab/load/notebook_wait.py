@@ -64,53 +64,31 @@ def failed_future(what: str) -> Future[Any]:
     return future
 
 
-class Progress:
-    """The progress of a long computation, shown in a notebook with the time that is left.
+@contextmanager
+def shown_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show in a notebook how many simulations are done, and the time that is left.
 
     Parameters
     ----------
     title : str
     total : int
-        The number of steps; more are counted if there are more.
-    what : str, optional
-        The steps.
+        The number of simulations; more are counted if there are more.
 
-    Examples
-    --------
-    >>> with Progress("predict", 40) as progress:
-    ...     progress.step()
-    ...     progress.text(seconds=2.0)
-    'predict: 1 of 40 simulations, about 78 s left'
+    Yields
+    ------
+    callable
+        Counts one simulation.
     """
+    done, began_s = 0, time.monotonic()
 
-    def __init__(self, title: str, total: int, what: str = "simulations") -> None:
-        self._title, self._total, self._what = title, total, what
-        self._done = 0
-        self._began_s = time.monotonic()
-        self._line = _line()
+    def step() -> None:
+        nonlocal done
+        done += 1
+        most = max(total, done)
+        show(f"{title}: {done} of {most} simulations{time_left(done, most, time.monotonic() - began_s)}")
 
-    def __enter__(self) -> Progress:
-        self._show = self._line.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._line.__exit__(None, None, None)
-
-    def step(self) -> None:
-        """Count one step."""
-        self._done += 1
-        self._total = max(self._total, self._done)
-        self._show(self.text(time.monotonic() - self._began_s))
-
-    def text(self, seconds: float) -> str:
-        """Return the progress after some seconds.
-
-        Parameters
-        ----------
-        seconds : float
-        """
-        left = time_left(self._done, self._total, seconds)
-        return f"{self._title}: {self._done} of {self._total} {self._what}{left}"
+    with _line() as show:
+        yield step
 
 
 def time_left(done: float, total: int, seconds: float) -> str:

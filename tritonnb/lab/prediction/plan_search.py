@@ -8,7 +8,7 @@ number of replicas.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -21,7 +21,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.learned_times import PIECES
 from tritonnb.lab.analysis.sustained import CERTAIN, MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs, mean_rows
-from tritonnb.lab.load.notebook_wait import Progress
+from tritonnb.lab.load.notebook_wait import shown_progress
 from tritonnb.lab.prediction.plan import Option, Plan, cost_of
 from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, simulated_figures
 from tritonnb.lab.prediction.resampled_arrivals import resampled_arrivals
@@ -113,8 +113,8 @@ def plan(
             f"plan expected a recording of at least {2 * PIECES} independent requests, got one of {got}"
         )
     candidates = list(_candidates(twin, twin.models.by_model(models, fields, "plan")))
-    with Progress("plan", len(candidates) * _SEARCHES + _CONFIRMATIONS) as progress:
-        return _Search(twin, Constraint(constraint), rate, spare, seed, progress).plan(candidates)
+    with shown_progress("plan", len(candidates) * _SEARCHES + _CONFIRMATIONS) as step:
+        return _Search(twin, Constraint(constraint), rate, spare, seed, step).plan(candidates)
 
 
 def _candidates(twin: Twin, given: EditsByModel) -> Iterator[EditsByModel]:
@@ -186,10 +186,10 @@ class _Search:
     """A search that simulates candidates with the arrivals and execution times of a twin."""
 
     def __init__(
-        self, twin: Twin, constraint: Constraint, rate: float, spare: int, seed: int, progress: Progress
+        self, twin: Twin, constraint: Constraint, rate: float, spare: int, seed: int, step: Callable[[], None]
     ) -> None:
         self._twin = twin
-        self._progress = progress
+        self._step = step
         self._constraint = constraint
         self._rate = rate
         self._spare = spare
@@ -271,7 +271,7 @@ class _Search:
             count=round(min(most, max(least, executions * full))),
         )
         figures = simulated_figures(models, arrivals, seed, settled=SETTLED, replicas=group)
-        self._progress.step()
+        self._step()
         return figures
 
     def _samples(self, models: TimedModels, replicas: int, rate: float | None = None) -> Iterator[Figures]:
@@ -295,11 +295,11 @@ class _Search:
         # Ranges are symmetric: their upper ends are exceeded by half of what they leave out.
         return self._constraint.holds_for({name: found.high for name, found in self._constrained(runs).items()})
 
-    def _certain_samples(self, models: TimedModels, needed: int, rate: float | None = None) -> list[Figures]:
+    def _certain_samples(self, models: TimedModels, needed: int) -> list[Figures]:
         """Simulate the result; return nothing if the constraint fails too often, with the spare replicas or without."""
         runs: list[Figures] = []
         for replicas in sorted({needed, needed + self._spare}):
-            runs = certain_runs(self._samples(models, replicas, rate), self._holds)
+            runs = certain_runs(self._samples(models, replicas), self._holds)
             if not self._is_certain(runs):
                 return []
         return runs

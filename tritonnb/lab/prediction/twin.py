@@ -15,7 +15,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
 from tritonnb.lab.analysis.interference import InterferenceTable
 from tritonnb.lab.analysis.learned_times import LearnedTimes, Stall
-from tritonnb.lab.load.notebook_wait import Progress
+from tritonnb.lab.load.notebook_wait import shown_progress
 from tritonnb.lab.prediction.cross_validation import ValidatedPart, misfit_of, validated_parts
 from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, figure_names, simulated_figures
 from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
@@ -233,12 +233,12 @@ class Twin:
             raise InvalidArgumentError("predict expected at least one arrival, got none")
         misfits, runs = self.misfits, []
         interrupted = []
-        with Progress("predict", SAMPLES) as progress:
+        with shown_progress("predict", SAMPLES) as step:
             try:
                 for n in range(seed, seed + SAMPLES):
                     sent_then = resampled_arrivals(self._arrivals, n, scale) if given is None else given
                     runs.append(simulated_figures(edited, sent_then, n, replicas=replicas))
-                    progress.step()
+                    step()
             except KeyboardInterrupt:
                 if len(runs) < _FEWEST_SAMPLES:
                     raise

@@ -25,7 +25,7 @@ from tritonnb.lab.load.load import config_of, find_model, load, step_of
 from tritonnb.lab.load.notebook_wait import wait
 from tritonnb.lab.load.trial import StoppedError, Stopping, Trial, apply_config, restored, run_live_trial, wait_for_load
 from tritonnb.lab.load.workload import LoadOptions
-from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, Range, figure_names
+from tritonnb.lab.prediction.prediction import SHARE, Figures, Prediction, figure_names
 from tritonnb.lab.prediction.timed_models import EditsByModel, TimedModels, recorded_latencies
 from tritonnb.lab.prediction.twin import Twin
 from tritonnb.lab.simulation.arrivals import as_arrivals
@@ -142,13 +142,10 @@ class Verification:
         change = f"{abs(self.relative_duration - 1):.0%} {'longer' if self.relative_duration > 1 else 'shorter'}"
         return f" Executions took {change} than in the twin's recording."
 
-    def _range(self, name: str) -> Range:
-        return self.prediction.ranges[name]
-
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         outside, errors = self.outside, self.errors
         return [
-            (name, str(self._range(name)), f"{value:.2f}", f"{errors.get(name, np.nan):+.0%}",
+            (name, str(self.prediction.ranges[name]), f"{value:.2f}", f"{errors.get(name, np.nan):+.0%}",
              "outside" if name in outside else "within")
             for name, value in self.measured.items()
         ]  # fmt: skip
