@@ -62,6 +62,24 @@ def test_slider_has_an_accessible_name_and_value_text(page: NotebookPage, panel:
     assert slider.get_attribute("aria-valuetext") == "200 requests per second"
 
 
+def test_invalid_number_stays_and_nothing_is_sent(page: NotebookPage, panel: Any) -> None:
+    rate = panel.get_by_role("spinbutton", name="requests per second")
+    for text, got in (("-5", "-5"), ("999999", "999999"), ("0", "0"), ("", "none")):
+        rate.fill(text)
+        rate.press("Tab")
+        panel.locator("[role=alert]", has_text=f"Expected a number from 1 to 10000, got {got}.").wait_for()
+        panel.get_by_label("rows per request").fill("2")  # another setting changes
+        panel.get_by_label("rows per request").press("Tab")
+        panel.get_by_role("button", name="Send").click()
+        assert rate.input_value() == text
+        assert rate.evaluate("(field) => document.activeElement === field")
+        assert panel.get_by_role("button", name="Send").is_visible()
+    rate.fill("200")
+    panel.get_by_label("rows per request").fill("1")
+    panel.get_by_label("rows per request").press("Tab")
+    assert panel.locator("[role=alert]").inner_text() == ""
+
+
 def test_toggle_buttons_say_which_is_pressed(panel: Any) -> None:
     loops = panel.get_by_role("group", name="kind of load")
     assert loops.get_by_role("button", pressed=True).all_inner_texts() == ["open loop"]

@@ -18,7 +18,13 @@ function labelled(text, control) {
 /** @param {NumberSetting} name @param {string} text @param {number} most @param {ChangeNumber} change */
 function createNumber(name, text, most, change) {
   const control = make("input", { type: "number", min: 1, max: most, step: 1, onchange: () => change(name, control) });
-  return { row: labelled(text, control), show: (settings) => { control.value = String(settings[name]); } };
+  return { row: labelled(text, control), show: (settings) => showNumber(control, settings[name]) };
+}
+
+// A number that is not allowed stays until it is corrected.
+/** @param {HTMLInputElement} control @param {number} number */
+function showNumber(control, number) {
+  if (control.getAttribute("aria-invalid") !== "true") control.value = String(number);
 }
 
 // The rate: a logarithmic slider, and a field for the exact number.
@@ -37,7 +43,7 @@ function createRate(change) {
     row: make("span", { class: "tnb-choice" }, make("span", { aria: { hidden: "true" } }, "requests/s "),
       slider, field),
     show({ rate }) {
-      field.value = String(Math.round(rate * 100) / 100);
+      showNumber(field, Math.round(rate * 100) / 100);
       slider.value = String(Math.log10(rate));
       describe();
     },
@@ -109,10 +115,17 @@ function render({ model, el }) {
     model.save_changes();
     hint.wait();
   };
+  const problem = make("span", { class: "tnb-error", role: "alert" });
+  const wrongFields = () => {
+    const fields = /** @type {NodeListOf<HTMLInputElement>} */ (el.querySelectorAll('input[aria-invalid="true"]'));
+    return [...fields].filter((field) => field.checkVisibility());
+  };
   const change = (name, control) => {
-    if (control.value !== "" && control.checkValidity()) set({ [name]: Number(control.value) });
-    else control.reportValidity(); // it says what is allowed, and nothing changes
-    control.setAttribute("aria-invalid", String(control.value === "" || !control.checkValidity()));
+    const isValid = control.value !== "" && control.checkValidity();
+    control.setAttribute("aria-invalid", String(!isValid));
+    if (isValid) set({ [name]: Number(control.value) });
+    problem.textContent = wrongFields().map(({ min, max, step, value }) =>
+      `Expected ${step === "1" ? "an integer" : "a number"} from ${min} to ${max}, got ${value || "none"}. `).join("");
   };
 
   const { sequences, max_rows: maxRows, variable_inputs: variable, remote } = model.get("limits");
@@ -131,9 +144,9 @@ function render({ model, el }) {
 
   send.addEventListener("click", () => {
     const sending = !model.get("sending");
-    const missing = sending ? shapes.missing() : null;
-    missing?.focus();
-    set({}, sending);
+    const wrong = sending ? wrongFields()[0] : undefined;
+    (wrong ?? (sending ? shapes.missing() : null))?.focus();
+    if (!wrong) set({}, sending);
   });
 
   function drawSettings() {
@@ -164,7 +177,7 @@ function render({ model, el }) {
     "div", { class: "tnb-traffic tnb-controls", role: "group",
       aria: { label: `Traffic on ${model.get("model")}` } },
     make("div", { class: "tnb-settings" }, send, loops.row, arrivals, rate.row, burst.row, clients.row, rows.row,
-      length.row, ...shapes.rows, ...(remote ? [] : [labelled("over HTTP", http)]), hint.node),
+      length.row, ...shapes.rows, ...(remote ? [] : [labelled("over HTTP", http)]), problem, hint.node),
     numbers,
   ));
   return connect(model, {
