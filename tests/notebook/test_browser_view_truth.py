@@ -373,3 +373,18 @@ def test_slots_view_height_is_independent_of_the_backlog(view: ViewPage) -> None
         view.settle()
         heights.add(view.run("view.root.clientHeight"))
     assert len(heights) == 1
+
+
+def test_many_slots_fit_on_a_page(view: ViewPage) -> None:
+    many = DIRECT.replace("max_batch_size: 4", "max_batch_size: 45")
+    rec = tnb.simulate(many, tnb.sequences([6] * 90, every_ms=60, stagger_ms=3), tnb.fixed(30))
+    history, sent = deliveries(rec)
+    view.open(history)
+    view.receive(sent[: len(sent) // 2])
+    view.settle()
+    assert view.run("view.canvas.clientHeight") < 750
+    assert view.page.locator(".tnb-cell").count() == 24
+    assert " more held, 0 free" in view.text("slots")
+    labels = [text for text, *_ in view.labels()]
+    assert "null" not in labels
+    assert len(labels) < 60

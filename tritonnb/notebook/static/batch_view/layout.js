@@ -13,7 +13,9 @@ const BACKLOG = 84; // whatever waits in it
 const BAND = 44;
 const GAP = 12;
 const COLOURED_REQUESTS = 14; // up to so many requests each have a colour
-const MAX_SLOTS_HEIGHT = 8000; // of all slots together: a browser draws nothing on a canvas that is much taller
+const SLOTS_HEIGHT = 480; // of all slots together, if that leaves 2 px for each
+const MAX_SLOTS_HEIGHT = 8000; // a browser draws nothing on a canvas that is much taller
+const LEAST_TEXT = 11; // px: no text fits into lower lanes of slots
 
 class Scale {
   /** @param {{ width: number }} surface @param {number} from @param {number} span @param {number} left */
@@ -54,7 +56,8 @@ function layoutOf(timeline, columns = false) {
   let labels = 0;
   let queue = BACKLOG;
   if (timeline.sequences) {
-    lane = Math.max(Math.min(15, MAX_SLOTS_HEIGHT / count), Math.min(26, 340 / count));
+    const low = Math.min(15, MAX_SLOTS_HEIGHT / count, Math.max(2, SLOTS_HEIGHT / count));
+    lane = Math.max(low, Math.min(26, 340 / count));
   } else {
     lane = Math.max(14, Math.min(LANE, 280 / count));
     if (lane >= THIN) labels = LABELS;
@@ -145,6 +148,6 @@ function niceRows(rows) {
   return [power, 1.5 * power, 2 * power].find((step) => step >= rows && Number.isInteger(step));
 }
 
-export { AXIS, BACKLOG, BAND, GAP, RIGHT, TOP };
+export { AXIS, BACKLOG, BAND, GAP, LEAST_TEXT, RIGHT, TOP };
 export { Scale, gutterWidth, heightOf, laneTop, lanesOf, layoutOf, maximum, niceRows };
 export { colouredBy, isFocus, priorityColour, requestColour, requestLabel, sequenceColour };

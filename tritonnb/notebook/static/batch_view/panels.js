@@ -17,6 +17,8 @@ function element(tag, className, ...children) {
   return node;
 }
 
+const MOST_CELLS = 24; // of slots; of more, only those that are held are listed
+
 /** @type {(text: string) => HTMLElement} */
 const note = (text) => element("span", "tnb-note", text);
 
@@ -200,8 +202,15 @@ function slotGrid(timeline, theme, time, live) {
       slots.set(key, { sequence, executed, left: Math.min(timeline.meta.idle, left - (time - timeline.now)) });
     }
   }
-  const cells = lanesOf(timeline).map(([instance, slot]) =>
+  const lanes = lanesOf(timeline);
+  const isHeld = ([instance, slot]) => slots.has(`${instance} ${slot}`);
+  const listed = lanes.length > MOST_CELLS ? lanes.filter(isHeld).slice(0, MOST_CELLS) : lanes;
+  /** @type {HTMLElement[]} */
+  const cells = listed.map(([instance, slot]) =>
     slotCell(timeline, theme, `${instance} · ${slot}`, slots.get(`${instance} ${slot}`)));
+  const free = lanes.filter((lane) => !isHeld(lane)).length;
+  const unlisted = lanes.length - free - listed.length;
+  if (listed !== lanes) cells.push(note(`${unlisted ? `${unlisted} more held, ` : ""}${free} free`));
   const { strategy, states } = timeline.meta;
   const waiting = live ? current ?? backlog : backlog;
   const more = live && omitted ? ` and ${omitted} more` : "";

@@ -1,10 +1,11 @@
 // Draws the lanes of batch slots of a stateful model, and below them the sequences in the backlog.
 
 import { drawColumnSlots } from "./columns.js";
-import { BACKLOG, TOP, isFocus, lanesOf, sequenceColour } from "./layout.js";
+import { BACKLOG, LEAST_TEXT, TOP, isFocus, lanesOf, sequenceColour } from "./layout.js";
 import { cellAlpha, cellLabel, drawRelease, stepOf } from "./iterative.js";
 
 const LEAST_DOTTED = 8; // px: on narrower boxes, dots would be all that is seen
+const FEW_SLOTS = 15; // px: among lower lanes, the legend names null requests once
 const NARROW_BAND = 8; // px: among columns, bands that are so narrow would be a bar code
 
 /** @param {Frame} frame */
@@ -17,7 +18,7 @@ function drawSlots(frame) {
     tops.set(`${instance} ${slot}`, top);
     const fill = timeline.instances.indexOf(instance) % 2 ? panel : paper;
     surface.rect(scale.left, top, scale.width, layout.lane, { fill });
-    surface.line(scale.left, top, scale.right, top, { stroke: line });
+    if (layout.lane >= LEAST_TEXT) surface.line(scale.left, top, scale.right, top, { stroke: line });
   });
   const names = drawOccupancy(frame, tops);
   if (columns) drawColumnSlots(frame, tops);
@@ -40,7 +41,7 @@ function drawNames({ surface, layout, targets }, names) {
       if (box.x - x >= width) break;
       x = Math.max(x, box.x + box.width);
     }
-    if (right - x >= width && layout.lane >= 11) surface.text(text, x + 5, y, { size: 10, bold: true });
+    if (right - x >= width && layout.lane >= LEAST_TEXT) surface.text(text, x + 5, y, { size: 10, bold: true });
   }
 }
 
@@ -67,7 +68,7 @@ function drawOccupancy(frame, tops) {
     if (!labelled.has(`${instance} ${slot} ${sequence}`)) {
       names.push({ text: String(sequence), left: Math.max(left, scale.left), right, y: middle });
     }
-    if (held.ended_by === "idle") {
+    if (held.ended_by === "idle" && layout.lane >= LEAST_TEXT) {
       const fill = surface.theme.refusal;
       surface.text("idle ✕", right - 3, middle, { size: 10, align: "right", fill, halo: true });
     }
@@ -140,7 +141,7 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   if (!member) {
     targets.push({ kind: "null", ...target });
     surface.rect(left, top, width, height, { fill: paper, stroke: surface.theme.null, hatch: true });
-    if (width > 26) surface.text("null", ...middle, { size: 10, align: "center", halo: true });
+    if (width > 26 && layout.lane > FEW_SLOTS) surface.text("null", ...middle, { size: 10, align: "center", halo: true });
     return;
   }
   const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
@@ -153,7 +154,7 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   if (member.flags & start && !step) surface.line(left, top, left, top + height, { stroke: ink, line: 4 });
   if (member.flags & end) surface.line(right, top, right, top + height, { stroke: ink, line: 4 });
   const label = cellLabel(surface, member, step, width);
-  if (label) surface.text(label, ...middle, { size: 10, align: "center", bold: true, halo: step === 1 });
+  if (label && layout.lane >= LEAST_TEXT) surface.text(label, ...middle, { size: 10, align: "center", bold: true, halo: step === 1 });
 }
 
 /** @param {Frame} frame @param {number} top */
