@@ -44,7 +44,7 @@ def dashboard(page: NotebookPage) -> Any:
 
 def test_dashboard_is_updated_as_requests_arrive(page: NotebookPage, dashboard: Any) -> None:
     page.execute(SEND)
-    dashboard.get_by_role("listitem").filter(has_text="mean batch").get_by_text("of at most 64 rows").wait_for()
+    dashboard.get_by_role("listitem").filter(has_text="mean batch").get_by_text("at most 64, last 5 s").wait_for()
     dashboard.get_by_text("n = 85").first.wait_for()
     page.screenshots("dashboard-batches", dashboard)
     dashboard.get_by_role("tab", name="Statistics").click()

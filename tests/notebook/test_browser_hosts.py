@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anywidget
@@ -95,41 +96,85 @@ LISTED = [
     {"name": "n", "state": "FAILED", "reason": "x", "scheduling": "", "rate": 3, "errors": 2, "problem": "y",
      "curve": [1, 2]},
 ]  # fmt: skip
+
+
+def long_name(number: int) -> str:
+    """The name of a model that differs from others at its end only."""
+    return f"language_identification_fasttext_onnx_v{number}"
+
+
+LISTED_MANY = [
+    {**LISTED[0], "name": long_name(number), "errors": 2 * (number in {40, 53}), "state": "READY"}
+    | ({"state": "FAILED"} if number == 12 else {})
+    for number in range(67)
+]
 TILES = [
     {"label": "errors", "value": "3", "unit": "requests/s", "note": "failed", "level": level}
     for level in ("", "warning", "error")
 ]
+
+
+def graph() -> Graph:
+    """The graph of an ensemble."""
+    shown = Graph(print)
+    shown.graph = graph_of("ocr")
+    return shown
+
+
+def of_model(open_widget: Callable[[Any], Any]) -> Callable[[], Any]:
+    """A widget of a served model, which has ended."""
+
+    def opened() -> Any:
+        with tnb.Server(port=0) as server:
+
+            @server.model(max_batch_size=8, dynamic_batching={})
+            def double(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+                return X * 2
+
+            return open_widget(server["double"])
+
+    return opened
+
+
 WIDGETS: dict[str, Any] = {
     "batches": lambda: BatchView(recorded_history(REC)),
+    "live batches": of_model(lambda model: model.watch()),
+    "traffic": of_model(lambda model: model.traffic()),
+    "editor": of_model(lambda model: model.edit()),
+    "worksheet": lambda: tnb.worksheet(seed=3).view(),
     "debugger": panel,
     "model list": lambda: ModelList(models=LISTED, selected="m", shown="m"),
+    "many models": lambda: ModelList(models=LISTED_MANY, selected=long_name(3), shown=long_name(3)),
     "tiles": lambda: Tiles(tiles=TILES),
     "charts": lambda: Charts(series=SERIES, recent={"rate": 1, "errors": 0, "n": 3, "busy": 0.2}, periods=[]),
-    "ensemble graph": lambda: Graph(print),
+    "ensemble graph": graph,
 }
+
+
+def open_alone(page: Any, name: str, host: str) -> list[str]:
+    """Open a widget in a page with the rules of a host; return the list that gets the errors of the page."""
+    widget: anywidget.AnyWidget = WIDGETS[name]()
+    tags, style, is_shadow = HOSTS[host]
+    errors: list[str] = []
+    page.goto("about:blank")
+    page.once("pageerror", lambda error: errors.append(str(error)))
+    page.set_content(f"<!doctype html>{tags}<style>{LAB}</style><div id='host' style='{style}'></div>")
+    css = str(getattr(widget, "_css", stylesheet("dashboard")))
+    page.evaluate(OPEN, [str(widget._esm), css, _state(widget), is_shadow])
+    widget.close()
+    return errors
 
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("name", WIDGETS)
 def test_text_is_readable_in_each_host(shared_page: Any, host: str, name: str) -> None:
-    widget: anywidget.AnyWidget = WIDGETS[name]()
-    if isinstance(widget, Graph):
-        widget.graph = graph_of("ocr")
-    tags, style, is_shadow = HOSTS[host]
-    errors: list[str] = []
-    shared_page.goto("about:blank")
-    shared_page.once("pageerror", lambda error: errors.append(str(error)))
-    shared_page.set_content(f"<!doctype html>{tags}<style>{LAB}</style><div id='host' style='{style}'></div>")
-    shared_page.evaluate(
-        OPEN, [str(widget._esm), str(getattr(widget, "_css", stylesheet("dashboard"))), _state(widget), is_shadow]
-    )
+    errors = open_alone(shared_page, name, host)
     assert shared_page.evaluate(CONTRAST) == []
     assert errors == []
     expected = "dark" if "dark" in host and "white" not in host else "light"
     theme = shared_page.evaluate("() => window.shown.querySelector('[data-tnb-theme]')?.dataset.tnbTheme "
                                  "?? window.shown.dataset.tnbTheme")  # fmt: skip
     assert theme == expected
-    widget.close()
 
 
 def _state(widget: anywidget.AnyWidget) -> dict[str, Any]:

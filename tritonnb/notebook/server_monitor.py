@@ -85,7 +85,7 @@ class ServerMonitor:
             count = len(config.ensemble_scheduling.step)
             return [*tiles, _tile("ensemble", str(count), "steps", "see their models")]
         busy = _number(100 * numbers["busy"], ".0f")
-        size = f"of at most {max(1, config.max_batch_size)} rows, {window}"
+        size = f"at most {max(1, config.max_batch_size)}, {window}"
         return [
             *tiles,
             _tile("utilization", busy, "% busy", f"{pluralize(instances, 'instance')}, {window}"),

@@ -21,9 +21,15 @@ function node(tag, className, ...children) {
   return made;
 }
 
+// A text that may continue in the next line after an underscore.
+/** @param {string} text */
+function breakable(text) {
+  return text.split(/(?<=_)/).flatMap((part, index) => (index ? [node("wbr", ""), part] : [part]));
+}
+
 /** @param {string[]} head @param {unknown[][]} rows each after its class */
 function table(head, rows) {
-  const cells = (tag, values) => values.map((value) => node(tag, "", String(value)));
+  const cells = (tag, values) => values.map((value) => node(tag, "", ...breakable(String(value))));
   const body = rows.map(([className, ...values]) => node("tr", String(className), ...cells("td", values)));
   return node("table", "", node("thead", "", node("tr", "", ...cells("th", head))), node("tbody", "", ...body));
 }

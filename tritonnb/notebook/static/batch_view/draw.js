@@ -152,7 +152,7 @@ function drawLabels(frame) {
   if (!timeline.sequences && timeline.meta.delay) {
     const { delay } = timeline.meta;
     const limitTop = budgetTop + BAND - (delay / frame.maxWait) * (BAND - 6);
-    const hasRoom = limitTop - budgetTop > 16 && Math.abs(limitTop - budgetTop - BAND / 2) > 9;
+    const hasRoom = limitTop - budgetTop > 16 && Math.abs(limitTop - budgetTop - BAND / 2) > 12;
     label("longest wait", budgetTop + BAND / 2);
     label(formatDuration(frame.maxWait), budgetTop + 5, true);
     if (hasRoom) label(`limit ${formatDuration(delay)}`, Math.min(limitTop, budgetTop + BAND - 3), true);

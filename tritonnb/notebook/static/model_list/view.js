@@ -3,6 +3,8 @@
 import { formatNumber, niceCeiling, pathOf } from "../shared/curves.js";
 import { connect, createBusyHint, make, makeSvg } from "../shared/dom.js";
 
+const MANY = 12; // models that are listed with a field to filter them
+const TAIL = 8; // characters at the end of a name that are never cut: names of versions and variants differ there
 const WIDTH = 40;
 const HEIGHT = 14;
 const SYMBOLS = { READY: "●", UNAVAILABLE: "✕", FAILED: "✕", LOADING: "◌", UNLOADING: "◌" };
@@ -33,9 +35,22 @@ function render({ model, el }) {
   const hint = createBusyHint("The kernel is busy: the model is shown when the running cell ends.");
   const list = make("ul", { class: "tnb-models", role: "listbox", tabIndex: 0, aria: { label: "Models" } });
   const items = /** @type {HTMLCollectionOf<HTMLElement>} */ (list.children);
+  const filter = make("input", { type: "text", placeholder: "filter", aria: { label: "filter the models" },
+    oninput: () => draw() });
   let active = "";
+  /** @type {string[]} */ let order = [];
 
-  const names = () => model.get("models").map(({ name }) => name);
+  const names = () => order;
+
+  // The models that the filter leaves, the failing ones first. Under the pointer none moves.
+  function listed() {
+    const words = filter.value.toLowerCase().split(/\s+/);
+    const models = model.get("models").filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+    const rank = list.matches(":hover")
+      ? ({ name }) => (order.includes(name) ? order.indexOf(name) : order.length)
+      : ({ state, errors, problem }) => (SYMBOLS[state] === "✕" || errors > 0 ? 0 : problem ? 1 : 2);
+    return models.sort((one, other) => rank(one) - rank(other));
+  }
 
   /** @param {string} name */
   function activate(name) {
@@ -44,6 +59,7 @@ function render({ model, el }) {
     const item = [...items].find(({ dataset }) => dataset.name === name);
     item?.scrollIntoView({ block: "nearest" });
     if (item) list.setAttribute("aria-activedescendant", item.id);
+    else list.removeAttribute("aria-activedescendant");
   }
 
   /** @param {string} name */
@@ -73,14 +89,17 @@ function render({ model, el }) {
     item.setAttribute("aria-label", describe(entry));
     item.replaceChildren(
       make("span", { class: "tnb-state", aria: { hidden: "true" } }, SYMBOLS[state] ?? "○"),
-      make("span", { class: "tnb-name" }, name),
+      make("span", { class: "tnb-name" }, make("span", {}, name.slice(0, -TAIL)), make("span", {}, name.slice(-TAIL))),
       drawCurve(curve) ?? "",
       make("span", { class: "tnb-rate" }, problem ? "⚠ " : "", rate || errors ? `${formatNumber(rate)}/s` : ""),
     );
   }
 
   function draw() {
-    const models = model.get("models");
+    const models = listed();
+    order = models.map(({ name }) => name);
+    filter.hidden = model.get("models").length <= MANY;
+    list.hidden = !order.length;
     const shown = [...items].map(({ dataset }) => dataset.name);
     if (shown.join("\n") !== names().join("\n")) list.replaceChildren(...models.map(createRow));
     models.forEach((entry, index) => drawRow(items[index], entry));
@@ -110,7 +129,7 @@ function render({ model, el }) {
   });
 
   const root = { class: "tnb-model-list tnb-controls" };
-  el.append(make("div", root, list, hint.node));
+  el.append(make("div", root, filter, list, hint.node));
   const listeners = { "change:models": draw, "change:selected": drawSelection, "change:shown": drawSelection };
   return connect(model, listeners, el);
 }
