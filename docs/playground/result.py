@@ -99,7 +99,7 @@ def _ghost(baseline: Recording) -> Json:
     boxes = [
         [batch.instance, ticks(batch.exec_start_ns), ticks(batch.exec_end_ns), batch.size] for batch in baseline.batches
     ]
-    return {"text": "the batches before the edit.", "boxes": boxes}
+    return {"text": "the batches of the other configuration.", "boxes": boxes}
 
 
 def _figures(recording: Recording) -> Json:

@@ -172,7 +172,9 @@ def _explain(message: Json) -> Json:
 
 def _checked(config: pb.ModelConfig) -> pb.ModelConfig:
     """Check the parts that the simulation uses; a configuration may lack its inputs and outputs."""
-    check_scheduling(config)
+    named = pb.ModelConfig(name=_NAME)  # messages end with the name
+    named.MergeFrom(config)
+    check_scheduling(named)
     return config
 
 

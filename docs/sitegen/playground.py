@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import html
 import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -95,6 +96,7 @@ def write_playground(site: Path, runtime: Path | None = None) -> None:
     (target / "static" / "playground" / "widgets.css").write_text(
         stylesheet("batch_view", "config_editor", "worksheet"), "utf-8"
     )
+    (target / "first.json").write_text(_first(), "utf-8")
     write_archive(target / "tritonnb.zip")
     (target / "licences.html").write_text(_licences(), "utf-8")
     if runtime is not None:
@@ -113,6 +115,14 @@ def _page() -> str:
     )
     page = (PAGE / "index.html").read_text("utf-8")
     return page.replace("<!-- presets -->", "\n".join(items))
+
+
+def _first() -> str:
+    """Return the result of the scenario that the page opens with."""
+    from docs.playground.presets import preset
+    from docs.playground.session import Session
+
+    return Session().answer(json.dumps({"do": "simulate", "scenario": preset("five-requests")}))
 
 
 def write_archive(path: Path) -> None:

@@ -128,8 +128,35 @@ def test_edit_is_simulated_and_compared_with_the_configuration_before(page: Page
     }
     assert page.reasons == reasons_of(edited)
     assert "mean batch size 8.00 → 5.33" in page.tab.locator(".tnb-change").inner_text()
-    assert page.tab.locator(".tnb-ghost").inner_text() == "Dashed: the batches before the edit."
+    assert page.tab.locator(".tnb-ghost").inner_text() == "Dashed: the batches of the other configuration."
     page.tab.get_by_text("First difference: batch 1 differs.").wait_for()
+
+
+def test_first_picture_is_shown_before_the_simulator_is_loaded(page: Page) -> None:
+    tab = page.context.new_page()
+    page.context.set_offline(False)
+    tab.route("**/pyodide/**", lambda route: None)  # never answered
+    tab.goto(f"{page.site}index.html")
+    tab.locator(".tnb-batch-view canvas").first.wait_for()
+    assert "5 requests" in tab.locator(".tnb-head").inner_text()
+    page.context.set_offline(True)
+    tab.close()
+
+
+def test_scenario_that_is_chosen_during_the_quiz_is_its_exercise(page: Page) -> None:
+    page.tab.locator("#quiz-toggle").click()
+    page.select("preferred-sizes")
+    page.tab.locator(".tnb-quiz select").filter(has_text="this scenario").wait_for()
+    page.tab.wait_for_function("() => document.querySelector('.tnb-quiz select').value === 'scenario'")
+    page.tab.locator("#quiz-toggle").click()
+
+
+def test_message_ends_with_the_name_of_the_model_once(page: Page) -> None:
+    page.select("five-requests")
+    page.type_config("max_batch_size: -1")
+    messages = page.tab.locator(".tnb-problems li").all_inner_texts()
+    assert [message for message in messages if "non-negative" in message] == messages[:1]
+    assert "non-negative value for simulated" in messages[0]
 
 
 def test_problems_are_shown_at_their_line_and_fixed_with_a_button(page: Page) -> None:

@@ -78,7 +78,7 @@ def test_refusal_is_explained_with_its_numbers(rule: str) -> None:
         ({"merged": 1, "idle_ns": 0}, "joined by 1 later batch; instance 1 just became free"),
         ({"idle_ns": 42_000}, "instance 1 idle for 42.0 µs"),
         ({"idle_ns": 0, "has_run": False}, "instance 1 idle from the start"),
-        ({"late_ns": 101_000_000}, "instance 1 idle for 2.1 ms; sent 101.0 ms later, because Python was busy"),
+        ({"late_ns": 101_000_000}, "instance 1 idle for 2.1 ms; sent 101.0 ms later: the server's own work"),
         (
             {"idle_ns": 0, "woken_by": "poll"},
             "formed when the batcher looked again after 500 ms; instance 1 just became free",

@@ -100,7 +100,7 @@ def test_reason_states_by_how_much_a_batch_was_late() -> None:
     (sent,) = (event for event in rec.events if isinstance(event, BatchSent))
     (request,) = rec.requests
     assert sent.facts["waited_ns"] + sent.facts["late_ns"] == pytest.approx(sent.time_ns - request.queued_ns, abs=1e5)
-    assert rec.batches[0].why.endswith(" later, because Python was busy")
+    assert rec.batches[0].why.endswith(" later: the server's own work")
 
 
 LATE = """

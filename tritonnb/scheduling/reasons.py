@@ -158,7 +158,7 @@ def _dispatch(facts: Facts) -> str:
 def _lateness(facts: Facts) -> str:
     """Describe by how much the server's event loop carried out a decision later than it was due."""
     late = facts.get("late_ns", 0)
-    return f"; sent {_ms(late)} later, because Python was busy" if late else ""
+    return f"; sent {_ms(late)} later: the server's own work" if late else ""
 
 
 #: Descriptions of passes that were not triggered by an arrival or the delay.

@@ -35,6 +35,7 @@ class Playground {
     followColourScheme();
     document.body.classList.toggle("tnb-embedded", new URLSearchParams(location.search).has("embed"));
     this.say("Loading the simulator …");
+    this.showFirst();
     const { schema, presets } = await this.engine.ask({ do: "describe" });
     this.presets = presets;
     this.editor = createEditor({
@@ -50,12 +51,20 @@ class Playground {
     part("config").append(this.editor.element);
     part("arrivals").append(this.arrivals.element);
     part("service").append(this.service.element);
-    part("results").append(this.results.element);
     part("quiz").append(this.quiz.element);
     this.listPresets();
     this.listen();
     await this.openFragment();
     document.body.dataset.ready = "true";
+  }
+
+  // The first scenario was simulated when the page was made, so it is shown while the simulator is loaded.
+  async showFirst() {
+    part("results").append(this.results.element);
+    if (location.hash.length > 1 && location.hash !== `#preset=${FIRST}`) return;
+    const response = await fetch("first.json").catch(() => null);
+    const first = response?.ok ? await response.json() : null;
+    if (first && !this.scenario) this.results.show(first.result.shown);
   }
 
   listPresets() {
@@ -67,7 +76,10 @@ class Playground {
   }
 
   listen() {
-    part("preset").addEventListener("change", () => this.openPreset(part("preset").value));
+    part("preset").addEventListener("change", () => {
+      this.openPreset(part("preset").value);
+      if (!this.quiz.element.hidden) this.quiz.openScenario();
+    });
     part("keep").addEventListener("click", () => this.change({ baseline: this.scenario.config }));
     part("swap").addEventListener("click", () => {
       const { config, baseline } = this.scenario;
@@ -146,7 +158,7 @@ class Playground {
     const { scenario } = this;
     const isSame = !scenario.baseline || scenario.baseline === scenario.config;
     part("baseline").textContent = isSame ? "No other configuration to compare with."
-      : "Compared with the configuration before the edit.";
+      : "Compared with the other configuration.";
     part("swap").disabled = isSame;
     clearTimeout(this.linkTimer);
     this.linkTimer = setTimeout(() => this.updateLink(), LINK_AFTER_MS);

@@ -85,8 +85,13 @@ function createQuiz({ newSheet, gradeAnswer }) {
     );
   }
 
+  function openScenario() {
+    set({ batcher: "scenario" });
+    draw();
+  }
+
   draw();
-  return { element, open };
+  return { element, open, openScenario };
 }
 
 export { createQuiz };

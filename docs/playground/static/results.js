@@ -91,9 +91,9 @@ function createResults(askBlame) {
   /** @param {ShownResult} shown @param {string} title */
   function showNotes({ comparison, summary, remarks }, title) {
     const compared = comparison && [
-      make("p", { class: "tnb-change" }, make("b", {}, "After the edit: "), comparison.verdict.replace(/^[^:]*: /, "")),
+      make("p", { class: "tnb-change" }, make("b", {}, "Compared with the other configuration: "), comparison.verdict.replace(/^[^:]*: /, "")),
       make("p", {}, make("b", {}, "First difference: "), comparison.difference),
-      keyFigures("Before and after", ["", "before", "after"], comparison.rows),
+      keyFigures("Both configurations", ["", "the other", "this"], comparison.rows),
     ];
     notes.replaceChildren(
       ...(title ? [make("p", {}, make("b", {}, title))] : []),

@@ -186,5 +186,6 @@ def test_verdict_says_by_how_much_executions_took_longer(server: Server) -> None
     result = recording.twin().verify(server["sleeps"])
     assert result.relative_duration == pytest.approx(2, abs=0.4)
     assert (
-        f"Executions took {result.relative_duration - 1:.0%} longer than in the twin's recording." in result.verdict()
+        f"Executions took {result.relative_duration - 1:.0%} more time than in the twin's recording."
+        in result.verdict()
     )

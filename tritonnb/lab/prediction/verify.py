@@ -139,7 +139,7 @@ class Verification:
     def _remark_on_duration(self) -> str:
         if self.relative_duration is None or abs(self.relative_duration - 1) < _SAME_SPEED:
             return ""
-        change = f"{abs(self.relative_duration - 1):.0%} {'longer' if self.relative_duration > 1 else 'shorter'}"
+        change = f"{abs(self.relative_duration - 1):.0%} {'more' if self.relative_duration > 1 else 'less'} time"
         return f" Executions took {change} than in the twin's recording."
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:

@@ -112,7 +112,8 @@ class View {
   /** @param {GhostBoxes} ghost */
   showGhost(ghost) {
     this.ghost = new Ghost(ghost ?? {}, this.received.meta.encoding?.ticks ?? 1);
-    this.part("ghost").textContent = this.ghost.text && `Dashed: ${this.ghost.text}`;
+    const { sequences } = this.received; // slots have no dashed boxes
+    this.part("ghost").textContent = this.ghost.text && !sequences ? `Dashed: ${this.ghost.text}` : "";
     this.draw();
   }
 
