@@ -420,6 +420,18 @@ def test_range_contains_nine_in_ten_values_of_its_misfit() -> None:
     assert found.value == 10.0
     assert (found.low, found.high) == pytest.approx((10 * math.exp(-0.1645), 10 * math.exp(0.1645)), rel=0.01)
     assert Range.from_values([10.0] * 9) == Range(10.0, 10.0, 10.0)
+    assert Range.from_values([1.0, 2.0], misfit=0.5, least=1.0, most=2.0) == Range(1.5, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("service", [tnb.fixed(4), tnb.jittered(tnb.fixed(4), sigma=0.5)])
+def test_ranges_allow_for_requests_that_arrive_somewhat_later(service: Service) -> None:
+    arrivals = tnb.poisson(100, 3, seed=1)
+    prediction = tnb.simulate(CONFIG, tnb.poisson(200, 3, seed=2), service).twin().predict(arrivals=arrivals)
+    throughput, rows = prediction.throughput, prediction.mean_batch_size
+    assert 1.0015 < throughput.high / throughput.value < 1.01
+    assert 0.99 < throughput.low / throughput.value < 0.9985
+    assert rows.high > 1.01 * rows.value
+    assert 1.0 <= rows.low < max(1.0001, 0.99 * rows.value)
 
 
 @pytest.mark.parametrize("service", [tnb.fixed(0), tnb.fixed(3)])

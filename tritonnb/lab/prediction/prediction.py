@@ -40,7 +40,9 @@ class Range:
     high: float
 
     @classmethod
-    def from_values(cls, values: Sequence[float], misfit: float = 0.0, most: float = math.inf) -> Range:
+    def from_values(
+        cls, values: Sequence[float], misfit: float = 0.0, least: float = 0.0, most: float = math.inf
+    ) -> Range:
         """Return the range of simulated values.
 
         Parameters
@@ -48,12 +50,12 @@ class Range:
         values : sequence of float
         misfit : float, optional
             Standard deviation of the logarithm of measured values around simulated values.
-        most : float, optional
-            The largest possible value, such as 1 of a share.
+        least, most : float, optional
+            The possible values, such as at most 1 of a share.
         """
         bounds = [(1 - SHARE) / 2, (1 + SHARE) / 2]
         low, high = np.quantile(np.outer(values, np.exp(misfit * NORMAL)) if misfit else values, bounds)
-        return cls(float(np.median(values)), min(float(low), most), min(float(high), most))
+        return cls(float(np.median(values)), *np.clip([low, high], least, most).tolist())
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -147,6 +149,7 @@ class Prediction:
             name: Range.from_values(
                 [one.value(name) for one in runs],
                 known.get(name, 0.0),
+                1.0 if name.endswith("mean_batch_size") else 0.0,
                 1.0 if name.endswith("utilization") else math.inf,
             )
             for name in figure_names(runs[0].steps)

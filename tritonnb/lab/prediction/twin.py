@@ -40,6 +40,8 @@ _EXTRAPOLATION_FACTOR = 1.1
 _NOTABLE_SPEED_VARIATION = 0.1
 #: A smaller misfit is none: what chance explains was subtracted.
 _SMALLEST_MISFIT = 0.0005
+#: The least misfits: requests reach a server some microseconds later than planned, and then join other batches.
+_LEAST_MISFITS = {"throughput": 0.001, "mean_batch_size": 0.01}
 
 
 @extensible
@@ -328,13 +330,14 @@ class Twin:
         Latencies contain the time before executions begin, which may differ in another configuration. The
         throughput is the rate of the arrivals.
         """
-        names = [name for name in figure_names(self.models.executed) if name != "throughput"]
-        misfits = {name: misfit_of(self.validation, name) for name in names}
         of_dispatch = max(one.dispatch_share for one in self.models.times.values())
-        return {
-            name: math.hypot(misfit, of_dispatch) if name.endswith("_ms") else misfit
-            for name, misfit in misfits.items()
-        }
+        misfits = {}
+        for name in figure_names(self.models.executed):
+            misfit = 0.0 if name == "throughput" else misfit_of(self.validation, name)
+            if name.endswith("_ms"):
+                misfit = math.hypot(misfit, of_dispatch)
+            misfits[name] = max(misfit, _LEAST_MISFITS.get(name.rpartition(": ")[2], 0.0))
+        return misfits
 
     def misfit_for(self, quantity: str) -> float:
         """Return the misfit of a quantity of latencies: the misfit of the nearest figure.
