@@ -31,7 +31,9 @@ def version_directories(directory: Path) -> list[int]:
         if _VERSION.fullmatch(entry.name) and int(entry.name) < 2**63:
             versions.append(int(entry.name))
         else:
-            logger.warning("ignoring version directory '%s' which fails to convert to integral number", entry.name)
+            zeros = entry.name.startswith("0")
+            reason = "contains leading zeros in its directory name" if zeros else "fails to convert to integral number"
+            logger.warning("ignore version directory '%s' which %s", entry.name, reason)
     return sorted(versions)
 
 
