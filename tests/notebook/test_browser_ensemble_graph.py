@@ -19,7 +19,7 @@ OPEN = """async ([source, graph]) => {
   const { default: widget } = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
   window.messages = [];
   const send = (message) => window.messages.push(message);
-  const model = { get: () => graph, on: () => {}, off: () => {}, send };
+  const model = { get: () => graph, set: () => {}, on: () => {}, off: () => {}, send };
   widget.render({ model, el: document.getElementById("root") });
 }"""
 RECTANGLES = """() => [...document.querySelectorAll(".tnb-box")].map((node) => {

@@ -64,3 +64,17 @@ def test_end_of_a_long_name_is_in_sight(shared_page: Any) -> None:
     right, edge = tail.evaluate(edges)
     assert right < edge
     assert tail.inner_text().endswith("12")
+
+
+#: The sizes of the texts outside of pictures.
+FONTS = """() => [...window.shown.querySelectorAll("*")].filter((node) => !node.closest("svg")
+  && [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()))
+  .map((node) => parseFloat(getComputedStyle(node).fontSize))"""
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_text_has_the_font_size_of_the_host(shared_page: Any, name: str) -> None:
+    open_alone(shared_page, name, "JupyterLab, light")
+    before = shared_page.evaluate(FONTS)
+    shared_page.evaluate("() => document.documentElement.style.setProperty('--jp-ui-font-size1', '26px')")
+    assert shared_page.evaluate(FONTS) == pytest.approx([2 * size for size in before])

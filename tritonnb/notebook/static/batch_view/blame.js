@@ -137,7 +137,7 @@ class BlamePanel {
       key.style.background = this.colour(cause);
       const cells = [node("td", "", key, cause.replaceAll("_", " ")), node("td", "", ms.toFixed(3)),
         node("td", "", `${(100 * share).toFixed(0)} %`), node("td", "", meaning),
-        node("td", "", remedy === null ? "…" : remedy || "–")];
+        node("td", "", remedy === null ? "…" : remedy || "no change found")];
       return node("tr", "", ...cells);
     });
     return node("table", "", node("thead", "", head), node("tbody", "", ...rows));

@@ -4,7 +4,7 @@ import { LocalModel, followColourScheme } from "../shared/local_model.js";
 import { render } from "./view.js";
 
 const NOT_INCLUDED = "this page does not include this request; in Python: rec.blame(…)";
-const NO_REMEDIES = "not computed for this page";
+const NO_REMEDIES = "this page has the changes of the slowest requests only";
 
 // Nothing can be sent to a kernel: the latencies are part of the data.
 class PageModel extends LocalModel {
