@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import poisson, sequences
 from tritonnb.lab.simulation.engine import Columns
-from tritonnb.lab.simulation.run import run
+from tritonnb.lab.simulation.run import run_models
 from tritonnb.lab.simulation.service import linear
 from tritonnb.recording.arrivals import Arrival
 
@@ -25,7 +25,7 @@ def rate(text: str, arrivals: list[Arrival]) -> float:
     seconds = []
     for _ in range(3):
         begin = time.perf_counter()
-        run(config, arrivals, SERVICE, 0, columns=Columns())
+        run_models({"m": config}, {"m": arrivals}, {"m": SERVICE}, 0, columns={"m": Columns()})
         seconds.append(time.perf_counter() - begin)
     return len(arrivals) / min(seconds)
 

@@ -16,7 +16,7 @@ from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_times import times_of_models
 from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of, is_near, tolerance_text
 from tritonnb.lab.simulation.models import check_steps, needed_models
-from tritonnb.lab.simulation.run import run_models
+from tritonnb.lab.simulation.run import recorded_run
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.recording import Recording
@@ -99,8 +99,7 @@ class PipelineRerun:
 
     def run(self, configs: Mapping[str, pb.ModelConfig], seed: int = 0) -> Recording:
         """Simulate configurations."""
-        services = accompanied(self.services)
-        return Recording(run_models(configs, self.arrivals, services, seed), configs, simulated=True)
+        return recorded_run(configs, self.arrivals, accompanied(self.services), seed)
 
 
 def edited_configs(

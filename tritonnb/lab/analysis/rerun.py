@@ -6,8 +6,8 @@ from collections.abc import Mapping, Set
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.simulation.run import recorded_run, refuse_ensemble
 from tritonnb.lab.simulation.service import Service
-from tritonnb.lab.simulation.simulate import simulated
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.recording import Recording
@@ -74,8 +74,10 @@ class Rerun:
         seed : int, optional
             Of execution times that were not recorded.
         """
+        refuse_ensemble(config)
         options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
-        return simulated(config, arrivals, self.times, seed, **options)
+        name = config.name
+        return recorded_run({name: config}, {name: arrivals}, {name: self.times}, seed, **options)
 
 
 def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:

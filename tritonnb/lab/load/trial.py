@@ -40,7 +40,7 @@ from tritonnb.lab.load.workload import AnyLoop, LoadOptions, OpenLoop
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, poisson
 from tritonnb.lab.simulation.engine import Columns
 from tritonnb.lab.simulation.latencies import SimulatedLatencies, latencies_from_columns
-from tritonnb.lab.simulation.run import capacity, instance_count, run_models
+from tritonnb.lab.simulation.run import capacity, instance_count, recorded_run, run_models
 from tritonnb.lab.simulation.service import Service
 from tritonnb.lab.simulation.simulate import simulate
 from tritonnb.recording.arrivals import Arrival
@@ -249,7 +249,7 @@ class SimulatedTrials:
         )
         batches = sum(len(step.end_ns) for step in steps.values())
         mean = sum(int(step.rows.sum()) for step in steps.values()) / batches if batches else 0.0
-        record = partial(_simulated, configs, workload, self.services, seed)
+        record = partial(recorded_run, configs, workload, self.services, seed)
         return Trial(edits, configs, rate, latencies_ms, kept.refused, meets, mean, is_extrapolated, record=record)
 
     def capacity(self, configs: Mapping[str, pb.ModelConfig], requests: Sequence[Arrival]) -> float:
@@ -349,15 +349,6 @@ class SimulatedTrials:
                     return found
             best *= 1 - _LOWERED
         return at(lowest, list(runs(lowest, 1, searched)), meets=False)
-
-
-def _simulated(
-    configs: Mapping[str, pb.ModelConfig],
-    workload: Mapping[str, Arrivals],
-    services: Mapping[str, Service],
-    seed: int,
-) -> Recording:
-    return Recording(run_models(configs, workload, services, seed), configs, simulated=True)
 
 
 def run_live_trial(

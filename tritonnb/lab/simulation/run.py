@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event
@@ -22,58 +23,8 @@ from tritonnb.lab.simulation.replicas import Router, make_router
 from tritonnb.lab.simulation.service import ExecutionTimes, Service
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.validate import check_scheduling
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import ensemble_graph, make_scheduler
-
-
-def run(
-    config: pb.ModelConfig,
-    arrivals: Arrivals,
-    service: Service,
-    seed: int,
-    *,
-    first_step_ns: int = 0,
-    replicas: int = 1,
-    router: Router = "two_choices",
-    columns: Columns | None = None,
-) -> list[Event]:
-    """Simulate a workload and return its events.
-
-    Parameters
-    ----------
-    config : ModelConfig
-        ``instance_group`` determines the number of instances.
-    arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
-    service : Service
-    seed : int
-        Seed of random service times, and of a random router.
-    first_step_ns : int, optional
-        What the first step of each request adds to the time of an execution: a language model reads its prompt.
-    replicas : int, optional
-        The number of servers with this configuration.
-    router : str or callable, optional
-        Which of them gets a request; see `make_router`.
-    columns : Columns, optional
-        Filled with the numbers of the run; no events are made then.
-
-    Warns
-    -----
-    UserWarning
-        If a function without a unit, which returns nanoseconds, returned less than a microsecond.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the number of replicas is not positive or the router is unknown; if an arrival is invalid, or has more rows
-        than ``max_batch_size``; if the configuration violates a rule of its scheduler, or is an ensemble; or if the
-        service model does not return a time.
-    """
-    refuse_ensemble(config)
-    workload, services = {config.name: arrivals}, {config.name: service}
-    kept = None if columns is None else {config.name: columns}
-    return run_models(
-        {config.name: config}, workload, services, seed,
-        first_step_ns=first_step_ns, replicas=replicas, router=router, columns=kept,
-    )  # fmt: skip
 
 
 def refuse_ensemble(config: pb.ModelConfig) -> None:
@@ -96,20 +47,39 @@ def run_models(
     router: Router = "two_choices",
     columns: MutableMapping[str, Columns] | None = None,
 ) -> list[Event]:
-    """Simulate models and ensembles on one server, and return their events; errors and warnings as of `run`.
+    """Simulate models and ensembles on one server, and return their events.
 
     Parameters
     ----------
     configs : dict of str to ModelConfig
-        By name; the models of the steps of each ensemble, and those that are called, among them.
+        By name; the models of the steps of each ensemble, and those that are called, among them. ``instance_group``
+        determines the number of instances.
     arrivals : dict of str to Arrivals
         By the name of the model that clients send them to.
     services : dict of str to Service
         By the names of the models that are executed.
-    seed, first_step_ns, replicas, router
-        As of `run`, for each model.
+    seed : int
+        Seed of random service times, and of a random router.
+    first_step_ns : int, optional
+        What the first step of each request adds to the time of an execution: a language model reads its prompt.
+    replicas : int, optional
+        The number of servers with these configurations.
+    router : str or callable, optional
+        Which of them gets a request; see `make_router`.
     columns : dict of str to Columns, optional
         Filled with the numbers of the models; no events are made then.
+
+    Warns
+    -----
+    UserWarning
+        If a function without a unit, which returns nanoseconds, returned less than a microsecond.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the number of replicas is not positive or the router is unknown; if an arrival is invalid, or has more rows
+        than ``max_batch_size``; if a configuration violates a rule of its scheduler; or if a service model does not
+        return a time.
     """
     for config in configs.values():
         with problem_context(config):
@@ -166,6 +136,17 @@ def run_models(
     for warning in filter(None, (model_times.warning for model_times in times.values())):
         warn(warning)
     return _events(list(targets.values())) if columns is None else []
+
+
+def recorded_run(
+    configs: Mapping[str, pb.ModelConfig],
+    arrivals: Mapping[str, Arrivals],
+    services: Mapping[str, Service],
+    seed: int,
+    **options: Any,
+) -> Recording:
+    """Return the recording of `run_models`."""
+    return Recording(run_models(configs, arrivals, services, seed, **options), configs, simulated=True)
 
 
 def _events(targets: Sequence[Target]) -> list[Event]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.arrivals import Arrivals
 from tritonnb.lab.simulation.engine import Columns, NoColumns
 from tritonnb.lab.simulation.models import Models, entry_model, needed_models, read_models
 from tritonnb.lab.simulation.replicas import Router
-from tritonnb.lab.simulation.run import refuse_ensemble, run, run_models
+from tritonnb.lab.simulation.run import recorded_run, refuse_ensemble, run_models
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.model_config.validate import check_scheduling
@@ -158,8 +157,7 @@ def simulate(
         workload, services = {single.name: arrivals}, {single.name: service}
     models = needed_models(configs, entries, services)
     if keep == "everything":
-        events = run_models(models, workload, services, seed, replicas=replicas, router=router)
-        return Recording(events, models, simulated=True)
+        return recorded_run(models, workload, services, seed, replicas=replicas, router=router)
     if len(entries) > 1:
         raise InvalidArgumentError(f"keep={keep!r} expected arrivals at one model, got arrivals at {len(entries)}")
     by_model: dict[str, Columns] = {name: NoColumns() for name in models}
@@ -172,8 +170,3 @@ def simulate(
     )
 
     return latencies_from_columns(columns)
-
-
-def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:
-    """Return the recording of a simulation; ``options`` are the options of `tritonnb.lab.simulation.run.run`."""
-    return Recording(run(config, arrivals, service, seed, **options), {config.name: config}, simulated=True)
