@@ -3,7 +3,9 @@
 ``python -m tests.lab.prediction.ablation SCENARIOS [FIRST_SEED]`` draws scenarios of simulated truth with fresh seeds,
 and validates the recordings of servers in `RECORDINGS`, whose parts are predicted from one another. The score is the
 continuous ranked probability score of the logarithms, in percent: it judges the middle of the simulations and their
-spread. A positive difference says that predictions are worse without the rule.
+spread. A positive difference says that predictions are worse without the rule. Rules for what most scenarios lack have
+a truth of their own: executions that slow each other down after they began, runs of different speed, idle instances,
+pauses.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from unittest import mock
 import tritonnb as tnb
 from tests.lab.conftest import RECORDINGS
 from tests.lab.prediction.scenarios import random_scenario, random_service
+from tests.lab.prediction.shared_machine import SharedMachine
 from tritonnb.lab.analysis import learned_times, typical_times
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.typical_times import TypicalTimes
@@ -34,6 +37,7 @@ from tritonnb.lab.prediction.timed_models import TimedModels, recorded_latencies
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import Draw, VaryingService
 from tritonnb.model_config.editable_config import with_overrides
+from tritonnb.recording.arrivals import Arrival
 
 #: Simulations of each prediction, and runs of the truth.
 RUNS, TRUTHS = 6, 2
@@ -106,6 +110,33 @@ class Machine(VaryingService):
         return draw
 
 
+class Differing(VaryingService):
+    """The machine of a scenario, with a speed that changes slowly, and instances that are slow after an idle time."""
+
+    def __init__(self, seed: int, machine: VaryingService, sigma: float, change_s: float, cold_ns: float) -> None:
+        rng = random.Random(f"{seed} differing")
+        self.function = machine.function
+        self.machine = machine
+        self.seed = seed
+        self.sigma, self.change_ns = sigma, change_s * 1e9
+        self.cold_ns, self.idle_ns = cold_ns, 1e6 * rng.choice((3, 10, 30))
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of one run."""
+        time_ns, rng = self.machine.draws(seed), random.Random(f"{self.seed} {seed} speed")
+        speed, last_ns = rng.gauss(0, self.sigma), 0
+
+        def draw(rows: int, now_ns: int, busy: int, idle_ns: int, server_idle_ns: int, instance: int) -> float:
+            nonlocal speed, last_ns
+            kept = math.exp((last_ns - max(now_ns, last_ns)) / self.change_ns)
+            speed = kept * speed + rng.gauss(0, self.sigma * math.sqrt(1 - kept**2))
+            last_ns = max(now_ns, last_ns)
+            cold_ns = self.cold_ns if idle_ns > self.idle_ns else 0.0
+            return time_ns(rows, now_ns, busy, idle_ns, server_idle_ns, instance) * math.exp(speed) + cold_ns
+
+        return draw
+
+
 @contextmanager
 def without(rule: str) -> Iterator[None]:
     """Switch a rule off."""
@@ -148,8 +179,7 @@ def judge_scenario(seed: int) -> dict[str, dict[str, float]]:
         sent = scenario.arrivals(number)
         scaled = [one.at(one.time_us * scenario.rate / rate) for one in sent]
         outcome = tnb.simulate(config, scaled, machine, seed=number)
-        models = TimedModels.of(outcome, "ablation")
-        truth.append(Figures.from_latencies(recorded_latencies(outcome, models), models.instances_of(1)))
+        truth.append(figures_of(outcome))
     found: dict[str, dict[str, float]] = {}
     for rule in ("", *EXECUTIONS):
         if rule in unused:
@@ -163,6 +193,81 @@ def judge_scenario(seed: int) -> dict[str, dict[str, float]]:
                 for number in range(RUNS)
             ]
         found[rule] = scores(runs, truth)
+    return found
+
+
+def judge_shared(seed: int) -> dict[str, dict[str, float]]:
+    """Return the scores where executions slow each other down for as long as both run, and one instance is kept."""
+    rng = random.Random(f"{seed} shared")
+    service, largest, sigma = random_service(rng), rng.choice((1, 4, 8)), rng.choice((0.02, 0.05, 0.1))
+    slow_down, locked = rng.choice(((0.1, 0.0), (0.3, 0.0), (0.6, 0.0), (1.0, 0.0), (0.0, 0.2), (0.0, 0.4), (0.0, 0.7)))
+    machine = SharedMachine(service, sigma, slow_down, locked * service(1))
+    alone = 1e9 / service(1)
+    most = 0.8 * max(alone, largest * 1e9 / service(largest))
+    rate, then = (min(rng.uniform(*bounds) * alone, most) for bounds in ((0.5, 1.3), (0.4, 0.8)))
+
+    def outcome(number: int, rate: float, count: int) -> tnb.Recording:
+        times = tnb.poisson(rate, 1000 / rate, seed=seed + number)
+        return machine.record([round(one.time_us * 1000) for one in times], count, largest, f"{seed} {number}")
+
+    truth = [figures_of(outcome(number, then, 1)) for number in range(1, 1 + TRUTHS)]
+    return judged(outcome(0, rate, 2), {"count": 1}, then, truth, OF_SINGLE)
+
+
+def judge_differing(seed: int, kind: str) -> dict[str, dict[str, float]]:
+    """Return the scores where runs differ in speed, which changes within seconds, or with idle times or a pause."""
+    scenario, rng = random_scenario(seed), random.Random(f"{seed} {kind}")
+    recorded = scenario.recording.arrivals()
+    if kind == "idle":
+        machine, rate = Differing(seed, scenario.machine, 0, 1, scenario.service(1) * rng.choice((0.1, 0.3, 1))), 0.6
+        rules = ["idle time makes executions longer"]
+    elif kind == "pause":
+        machine, rate = Differing(seed, scenario.machine, 0, 1, 0), 0.8
+        rules = ["pauses are shortened"]
+        half, pause_us = len(recorded) // 2, 10 * recorded[-1].time_us
+        recorded = [one.at(one.time_us + pause_us * (number >= half)) for number, one in enumerate(recorded)]
+    else:
+        machine, rate = Differing(seed, scenario.machine, rng.choice((0.05, 0.1, 0.2)), float(kind), 0), 0.8
+        rules = ["the speed of runs differs"]
+    rec = tnb.simulate(scenario.config, recorded, machine, seed=1)
+    config = with_overrides(next(iter(rec.configs.values())), scenario.edits)
+    truth = []
+    for number in range(11, 11 + TRUTHS):
+        sent = [one.at(one.time_us / rate) for one in scenario.arrivals(number)]
+        truth.append(figures_of(tnb.simulate(config, sent, machine, seed=number)))
+    sent = scenario.recording.arrivals()  # without the pause
+    return judged(rec, scenario.edits, rate * scenario.rate, truth, rules, sent)
+
+
+def figures_of(outcome: tnb.Recording) -> Figures:
+    """Return the figures of a recording."""
+    models = TimedModels.of(outcome, "ablation")
+    return Figures.from_latencies(recorded_latencies(outcome, models), models.instances_of(1))
+
+
+def judged(
+    rec: tnb.Recording,
+    edits: dict[str, Any],
+    rate: float,
+    truth: Sequence[Figures],
+    rules: Sequence[str],
+    sent: Sequence[Arrival] | None = None,
+) -> dict[str, dict[str, float]]:
+    """Return the scores at a rate without each of some rules, and how often the truth is inside the simulations."""
+    found = {}
+    for rule in ("", *rules):
+        with without(rule):
+            models = TimedModels.of(rec, "ablation").edited({"m": edits}, "ablation")
+            known = sent or models.arrivals
+            scale = rate_of(known) / rate
+            runs = [
+                simulated_figures(models, resampled_arrivals(known, number, scale), number) for number in range(RUNS)
+            ]
+        found[rule] = scores(runs, truth)
+        for name in NAMES[:2]:
+            values = [one.value(name) for one in runs]
+            inside = [min(values) <= one.value(name) <= max(values) for one in truth]
+            found[rule][f"inside, {name}"] = 100 * statistics.fmean(inside)
     return found
 
 
@@ -202,12 +307,13 @@ def random_times(seed: int) -> dict[str, dict[str, float]]:
     rng = random.Random(f"{seed} times")
     service, sigma = random_service(rng), rng.choice((0.02, 0.1, 0.2))
     largest, count, fall = rng.choice((4, 8, 16)), round(10 ** rng.uniform(1.3, 3)), rng.uniform(0.2, 0.9)
-    stalled, scale = rng.choice((0.0, 0.003, 0.01, 0.03)), rng.uniform(2, 10)
+    stalled, scale = rng.choice((0.0, 0.003, 0.01, 0.03)), 10 ** rng.uniform(-0.5, 1)
     each = rng.choice((1, 1, 1, 2))  # rows of a request
+    least = each * rng.choice((1, 1, 1, 2))
     after_stall = False
     times: dict[int, list[float]] = defaultdict(list)
     for _ in range(count):
-        sizes = range(each, largest + 1, each)
+        sizes = range(least, largest + 1, each)
         [rows] = rng.choices(sizes, [(1.0 if after_stall else fall) ** rows for rows in sizes])
         # A busy machine often stalls twice, so that the large batch after a stall is stalled, too.
         after_stall = rng.random() < (0.3 if after_stall else stalled)
@@ -265,6 +371,11 @@ def main(count: int, first: int) -> None:
         if number % 10 == 9 or number == count - 1:
             print(table("simulated truth", judged), flush=True)
     print(table("recordings", [one for rec in recordings for one in judge_recording(rec)]), flush=True)
+    seeds = range(first, first + count)
+    print(table("one instance of two is kept", [judge_shared(seed) for seed in seeds]), flush=True)
+    for kind in ("2", "20", "200", "idle", "pause"):
+        title = f"speed of {kind} s" if kind.isdigit() else kind
+        print(table(title, [judge_differing(seed, kind) for seed in seeds]), flush=True)
 
 
 if __name__ == "__main__":
