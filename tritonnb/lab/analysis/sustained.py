@@ -101,13 +101,17 @@ def executed_rate(kept: SimulatedLatencies, requests: Sequence[Arrival]) -> floa
     return float(rows / max(1, last_ns - first_ns) * 1e9 / mean_rows(requests))
 
 
-def pipeline_capacity(
-    requests: Sequence[Arrival], most: float, simulated: Callable[[list[Arrival]], SimulatedLatencies]
+def measured_capacity(
+    requests: Sequence[Arrival],
+    most: float,
+    simulated: Callable[[list[Arrival]], SimulatedLatencies],
+    *,
+    is_pipeline: bool,
 ) -> float:
-    """Return how many of such requests the models of a pipeline complete per second while more of them arrive.
+    """Return how many of such requests a model, or a pipeline, completes per second while more of them arrive.
 
-    Under an `overload`, a step that keeps up has executed all requests before the others have. Those then go on without
-    it, and faster than if it slowed them down. So this looks for the highest rate that is kept up.
+    Under an `overload`, a step of a pipeline that keeps up has executed all requests before the others have. Those then
+    go on without it, and faster than if it slowed them down. So this looks for the highest rate that is kept up.
 
     Parameters
     ----------
@@ -116,9 +120,12 @@ def pipeline_capacity(
         As for `overload`.
     simulated : callable
         Simulates arrivals, and returns the times of the requests of clients.
+    is_pipeline : bool
     """
     sent = overload(requests, most)
     rate = highest = executed_rate(simulated(sent), sent)
+    if not is_pipeline:
+        return rate
     lowest = 0.0
     for _ in range(_ROUNDS):
         sent = [request.at(number * 1e6 / rate) for number, request in enumerate(requests)]

@@ -27,10 +27,8 @@ from tritonnb.lab.analysis.sustained import (
     SEARCHED,
     SETTLED,
     certain_runs,
-    executed_rate,
     mean_rows,
-    overload,
-    pipeline_capacity,
+    measured_capacity,
     requests_of_run,
 )
 from tritonnb.lab.load.load import config_of, load, step_of
@@ -268,10 +266,7 @@ class SimulatedTrials:
             run_models(configs, {target: sent}, self.services, self.seed, columns=columns)
             return latencies_from_columns(columns[target])
 
-        if len(configs) > 1:
-            return pipeline_capacity(requests, most, simulated)
-        sent = overload(requests, most)
-        return executed_rate(simulated(sent), sent)
+        return measured_capacity(requests, most, simulated, is_pipeline=len(configs) > 1)
 
     def find_highest_rate(
         self,

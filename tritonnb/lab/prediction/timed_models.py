@@ -15,7 +15,7 @@ from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun, edited_configs
 from tritonnb.lab.analysis.rerun import config_of
 from tritonnb.lab.analysis.summary import columns_of
-from tritonnb.lab.analysis.sustained import SEARCHED, executed_rate, mean_rows, overload, pipeline_capacity
+from tritonnb.lab.analysis.sustained import SEARCHED, mean_rows, measured_capacity
 from tritonnb.lab.prediction.resampled_arrivals import rate_of, resampled_arrivals
 from tritonnb.lab.prediction.resampled_times import Resampled
 from tritonnb.lab.simulation.engine import Columns
@@ -227,10 +227,7 @@ class TimedModels:
         def simulated(sent: list[Arrival]) -> SimulatedLatencies:
             return self.simulated(sent, seed, typical=True).requests
 
-        if self.is_pipeline:
-            return pipeline_capacity(requests, most, simulated)
-        sent = overload(requests, most)
-        return executed_rate(simulated(sent), sent)
+        return measured_capacity(requests, most, simulated, is_pipeline=self.is_pipeline)
 
     def _all_busy(self, name: str) -> Service:
         if name in self.calls:
