@@ -13,7 +13,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.html_table import html_report
-from tritonnb.lab.analysis.reproduction import is_near, tolerance_text
+from tritonnb.lab.analysis.reproduction import is_near, verdict_of
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
@@ -136,20 +136,11 @@ class Comparison:
         if self.recorded is None:
             return f"{self.names[1]} compared with {self.names[0]}: {'; '.join(changed) or 'no difference'}."
         edits = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
-        change = f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
-        return f"{self._doubt()} {change}" if self.differences else change
-
-    def _doubt(self) -> str:
-        """State what the simulation of what was recorded does not reproduce, and why."""
-        pairs = (
-            f"{_label(name)} {self._text(name, recorded)} recorded and {self._text(name, before)} simulated"
+        doubts = {
+            name: f"{_label(name)} {self._text(name, recorded)} recorded and {self._text(name, before)} simulated"
             for name, (recorded, before) in self.differences.items()
-        )
-        tolerance = tolerance_text([*self.differences])
-        return (
-            f"The simulation does not reproduce the recording (within {tolerance}): {'; '.join(pairs)}. "
-            f"Possible causes: {'; '.join(self.causes)}."
-        )
+        }
+        return verdict_of(edits, changed, doubts, self.causes)
 
     def _text(self, name: str, value: float) -> str:
         """Format a figure: without decimals that a simulation of another recording would not have."""

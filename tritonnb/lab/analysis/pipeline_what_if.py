@@ -14,7 +14,7 @@ from tritonnb.lab.analysis.learned_calls import learned_calls
 from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_times import times_of_models
-from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of, is_near, tolerance_text
+from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of, is_near, verdict_of
 from tritonnb.lab.simulation.models import check_steps, needed_models
 from tritonnb.lab.simulation.run import recorded_run
 from tritonnb.lab.simulation.service import Service
@@ -199,18 +199,11 @@ class PipelineComparison:
             f"'{model}' {', '.join(f'{name}: {value}' for name, value in fields.items())}"
             for model, fields in self.edits.items()
         )
-        change = f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
-        if not self.differences:
-            return change
-        pairs = "; ".join(
-            f"{_label(name)} {recorded:.4g} recorded and {simulated:.4g} simulated"
+        doubts = {
+            name: f"{_label(name)} {recorded:.4g} recorded and {simulated:.4g} simulated"
             for name, (recorded, simulated) in self.differences.items()
-        )
-        tolerance = tolerance_text([name.rpartition(": ")[2] for name in self.differences])
-        return (
-            f"The simulation does not reproduce the recording (within {tolerance}): {pairs}. "
-            f"Possible causes: {'; '.join(self.causes)}. {change}"
-        )
+        }
+        return verdict_of(edits, changed, doubts, self.causes)
 
     def __repr__(self) -> str:
         head, rows = self._columns_and_rows()

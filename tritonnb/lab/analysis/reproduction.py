@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.simulation.calls import CallingService
@@ -42,9 +42,31 @@ def is_near(name: str, recorded: float, simulated: float) -> bool:
     return abs(simulated - recorded) <= tolerance * max(abs(recorded), abs(simulated) / (1 + tolerance))
 
 
-def tolerance_text(names: Sequence[str]) -> str:
+def verdict_of(edits: str, changed: Sequence[str], doubts: Mapping[str, str], causes: Iterable[str]) -> str:
+    """Return what changes with edits, after a doubt if the simulation does not reproduce its recording.
+
+    Parameters
+    ----------
+    edits : str
+    changed : sequence of str
+        The figures that change.
+    doubts : mapping of str to str
+        The figures that are not reproduced, by their names.
+    causes : iterable of str
+        Why they may not be.
+    """
+    change = f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
+    if not doubts:
+        return change
+    return (
+        f"The simulation does not reproduce the recording (within {_tolerance_text(doubts)}): "
+        f"{'; '.join(doubts.values())}. Possible causes: {'; '.join(causes)}. {change}"
+    )
+
+
+def _tolerance_text(names: Iterable[str]) -> str:
     """Return the tolerances of figures: ``10 %``, ``20 %``, or both."""
-    shares = sorted({TAIL_TOLERANCE if name in _TAILS else TOLERANCE for name in names})
+    shares = sorted({TAIL_TOLERANCE if name.rpartition(": ")[2] in _TAILS else TOLERANCE for name in names})
     return " or ".join(f"{share * 100:.0f} %" for share in shares)
 
 
