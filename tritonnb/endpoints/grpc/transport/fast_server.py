@@ -32,6 +32,8 @@ from tritonnb.engine.submission import as_triton_error
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _NOT_COMPRESSED = "Exception deserializing request!"
 _PREFIX = struct.Struct(">BI")
+#: Parts of a message with fewer bytes are joined when they come.
+_SMALL_PART = 4096
 _SUCCESS = b"\x88" + literal("content-type", b"application/grpc")  # 0x88 is ":status: 200" (RFC 7541, A)
 _HEAD = _SUCCESS + literal("grpc-accept-encoding", b"identity, deflate, gzip")
 _HEAD_GZIP = _HEAD + literal("grpc-encoding", b"gzip")
@@ -99,6 +101,41 @@ class Http2Server:
         return _KINDS.get(name, _Call)(self, connection, stream, headers, name)
 
 
+class _Incoming:
+    """The bytes of a message that is not complete, joined once: a buffer that grows copies its content again and again.
+
+    Attributes
+    ----------
+    size : int
+        In bytes.
+    """
+
+    __slots__ = ("_parts", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts: list[bytes | bytearray] = []
+
+    def add(self, chunk: bytes | bytearray | memoryview) -> None:
+        """Add bytes, which do not change any more; a view is copied."""
+        self.size += len(chunk)
+        last = self._parts[-1] if self._parts else b""
+        # An object for each of many small chunks would take forty times their memory.
+        if isinstance(last, bytearray) and len(last) < _SMALL_PART:
+            last += chunk
+        elif len(chunk) < _SMALL_PART:
+            self._parts.append(bytearray(chunk))
+        else:
+            self._parts.append(bytes(chunk) if isinstance(chunk, memoryview) else chunk)
+
+    def take(self) -> bytearray:
+        """Return all bytes, and forget them."""
+        joined = bytearray().join(self._parts)
+        self._parts.clear()
+        self.size = 0
+        return joined
+
+
 class _Call:
     """One RPC; this class handles RPCs with one request and one response."""
 
@@ -117,7 +154,8 @@ class _Call:
         self._connection = connection
         self._headers = headers
         self._name = name  # of the RPC; empty if there is none at the path
-        self._buffer = bytearray()
+        self._incoming = _Incoming()
+        self._awaited = _PREFIX.size  # as many bytes make the next message complete, or tell how long it is
         self._message: Serialized = b""  # the request of a call that waits until there is room for it
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -148,28 +186,34 @@ class _Call:
         """Called when a part of the body has arrived."""
         if self._over:
             return
-        buffer = self._buffer
+        incoming = self._incoming
+        # The common case, one complete message in one frame, is parsed where it lies and not copied.
+        if not (incoming.size or self.is_full):
+            at = self._receive_messages(chunk)
+            if at < len(chunk):
+                incoming.add(chunk[at:])
+            return
+        incoming.add(chunk)
         # Nothing is lost: the client may send as much as the stream's window, and the bytes wait here until there is
         # room.
-        if self.is_full:
-            buffer += chunk
-            return
-        # The common case, one complete message in one frame, is parsed where it lies and not copied into the buffer.
-        if not buffer:
-            buffer += chunk[self._receive_messages(chunk) :]
-            return
-        buffer += chunk
-        size = len(buffer) - _PREFIX.size
-        if size >= 0 and _PREFIX.unpack_from(buffer)[1] == size:
+        if not self.is_full and incoming.size >= self._awaited:
+            self._receive_incoming()
+
+    def _receive_incoming(self) -> None:
+        received = self._incoming.take()
+        size = len(received) - _PREFIX.size
+        if size >= 0 and _PREFIX.unpack_from(received)[1] == size:
             # The message keeps the memory: large tensors are not copied.
-            self._buffer = bytearray()
-            self._receive(memoryview(buffer)[_PREFIX.size :], buffer[0])
+            self._awaited = _PREFIX.size
+            self._receive(memoryview(received)[_PREFIX.size :], received[0])
         else:
-            del buffer[: self._receive_messages(buffer)]
+            del received[: self._receive_messages(received)]
+            if received and not self._over:
+                self._incoming.add(received)
 
     def _receive_messages(self, data: bytes | bytearray | memoryview) -> int:
         """Handle the messages that are complete, and return their size in bytes."""
-        at = 0
+        at, self._awaited = 0, _PREFIX.size
         while len(data) - at >= 5 and not (self._over or self.is_full):
             compressed, length = _PREFIX.unpack_from(data, at)
             # The limit is Triton's, and the status grpcio's.
@@ -178,6 +222,7 @@ class _Call:
                 break
             start, stop = at + 5, at + 5 + length
             if len(data) < stop:
+                self._awaited = stop - at
                 break
             at = stop
             self._receive(data[start:stop], compressed)
@@ -192,7 +237,7 @@ class _Call:
     def cancelled(self) -> None:
         """Called when the client has cancelled the call or disconnected."""
         self._over = True
-        self._buffer.clear()
+        self._incoming = _Incoming()
         self._message = b""
         if self._task is not None:
             self._task.cancel()
@@ -409,7 +454,7 @@ class _StreamInfer(_Infer):
     def _fill_up(self) -> None:
         """Take more messages, now that there is room."""
         self.is_full = False
-        del self._buffer[: self._receive_messages(self._buffer)]
+        self._receive_incoming()
         if self.is_full or self._over:
             return
         self._connection.replenish(self)
