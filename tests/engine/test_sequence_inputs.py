@@ -125,6 +125,14 @@ def test_state_shape_may_grow_between_requests() -> None:
     assert second.states.inputs["IN"].shape == (1, 5)
 
 
+def test_state_with_a_common_buffer_keeps_the_shape_of_its_input() -> None:
+    inputs = inputs_of(STATE % "use_same_buffer_for_input_output: true")
+    (first,) = inputs.prepare(execute(request(flags=SEQUENCE_START)))
+    first.states.update("OUT", np.array([1, 2], np.float32))
+    (second,) = inputs.prepare(execute(request()))
+    assert second.states.inputs["IN"].array.tolist() == [[1, 2]]
+
+
 def test_null_request_has_zeros_of_the_shape_of_the_first_request_in_place_of_its_state() -> None:
     inputs = inputs_of('state { input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }')
     for length, prepared in enumerate(inputs.prepare(execute(*(request(k, SEQUENCE_START) for k in (1, 2, 3))))):
