@@ -79,6 +79,18 @@ def test_breakpoints_are_added_reached_and_removed(view: DebuggerView) -> None:
     assert view.panel.state["message"] == "This is the beginning."
 
 
+def test_picture_has_the_lanes_of_all_instances_from_the_start() -> None:
+    rec = tnb.simulate("max_batch_size: 2 instance_group { count: 2 }", [(0, 2), (1, 2), (2, 2)], tnb.fixed(10))
+    view = rec.debug().view()
+    names = sorted(rec.instances)
+    assert len(names) == 2
+    view.perform({"action": "restart"})
+    for _ in range(8):
+        assert view.picture.history["instances"] == names
+        view.perform({"action": "step"})
+    view.close()
+
+
 def test_invalid_condition_is_a_message(view: DebuggerView) -> None:
     view.panel._handle_custom_msg({"action": "add", "condition": "bach < 4"}, [])
     assert "got 'bach'; did you mean 'batch'?" in view.panel.state["message"]

@@ -14,6 +14,7 @@ import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.events import BatchSent
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.lab.analysis.debugger import QUANTITIES, Debugger
@@ -22,6 +23,7 @@ from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import StaticFallback
 from tritonnb.notebook.widget_files import STATIC, join_modules, stylesheet
+from tritonnb.recording.instance_names import natural_sort_key
 
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
@@ -168,7 +170,11 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             session.meta["note"] = "Nothing has happened yet."
         session.tracker.fold(map(pack, events))
         session.flush(now_ns)
-        return {**session.history(), "reset": True, "position": debugger.position}
+        history = session.history()
+        # All lanes are there from the start, so that the picture keeps its height.
+        names = {event.instance for event in debugger.events if isinstance(event, BatchSent)}
+        history["instances"] = sorted(names.union(history["instances"]), key=natural_sort_key)
+        return {**history, "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
         """Return the time span of the picture, which stays while the events in it are stepped through."""
