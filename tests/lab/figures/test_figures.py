@@ -23,7 +23,7 @@ from matplotlib.patches import StepPatch
 
 import tritonnb as tnb
 from tritonnb.lab.figures import latency, picture
-from tritonnb.lab.figures.batch_sizes import ENOUGH, most_efficient_size, size_costs
+from tritonnb.lab.figures.batch_sizes import ENOUGH, SizeCost, most_efficient_size, size_costs
 from tritonnb.lab.figures.palette import COMPUTE, DARK, PAPER, PRIORITIES, QUEUE
 from tritonnb.lab.figures.picture import figure_of, on_dark
 from tritonnb.lab.figures.queue import depth_columns
@@ -267,6 +267,13 @@ def test_too_few_batches_give_no_recommendation() -> None:
     labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]
     assert not any("of the lowest" in label for label in labels)
     assert "too few to compare" in rec.plot.alt("batch_sizes")
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.floats(0.1, 20)), min_size=1, max_size=8))
+def test_no_size_is_cheaper_than_the_recommended_size(drawn: list[tuple[int, float]]) -> None:
+    costs = [SizeCost(size, count, (ms,)) for size, (count, ms) in enumerate(drawn, 1)]
+    found = most_efficient_size(costs)
+    assert found is None or found.row_ms <= 1.05 * min(cost.row_ms for cost in costs)
 
 
 def test_batch_sizes_have_a_numeric_axis_and_counts_their_sample_size() -> None:

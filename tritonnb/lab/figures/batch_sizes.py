@@ -73,13 +73,15 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float] | None:
 def most_efficient_size(costs: list[SizeCost]) -> SizeCost | None:
     """Return the smallest batch size whose time per row is at most 5 % above the minimum.
 
-    Sizes with fewer than `ENOUGH` batches are ignored; None if fewer than two sizes remain.
+    Sizes with fewer than `ENOUGH` batches are ignored. None if fewer than two sizes remain, or if a size that is
+    ignored is cheaper: then it is not known yet.
     """
     known = [cost for cost in costs if cost.count >= ENOUGH]
     if len(known) < 2:
         return None
     cheapest_ms = min(cost.row_ms for cost in known)
-    return next(cost for cost in known if cost.row_ms <= 1.05 * cheapest_ms)
+    found = next(cost for cost in known if cost.row_ms <= 1.05 * cheapest_ms)
+    return found if found.row_ms <= 1.05 * min(cost.row_ms for cost in costs) else None
 
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
@@ -132,7 +134,7 @@ def describe_costs(costs: list[SizeCost]) -> str:
     listed = f"Batch sizes: {'; '.join(sizes)}{'; and other sizes' if len(costs) > 10 else ''}."
     efficient = most_efficient_size(costs)
     if efficient is None:
-        return f"{listed} Fewer than two sizes have {ENOUGH} batches, too few to compare their times per row."
+        return f"{listed} Some sizes have fewer than {ENOUGH} batches, too few to compare the times per row."
     return (
         f"{listed} Among sizes with at least {ENOUGH} batches, the time per row is within 5% of its minimum from "
         f"{pluralize(efficient.size, 'row')} on: {duration(efficient.row_ms * 1e6)} (n = {efficient.count})."
