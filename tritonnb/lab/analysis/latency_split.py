@@ -190,7 +190,7 @@ class LatencySplitter:
         now = max(begin_ns, request.queued_ns, slot_ns, entered_ns)
         due_ns = self._oldest_entry(batch) + self._delay_ns
         cause, number = INSTANCES_BUSY, None
-        for index in range(lane.first_after(now), place + 1):
+        for index in range(bisect_right(lane.sent_ns, now), place + 1):
             sent = lane.batches[index]
             for busy, end_ns in lane.busy.split(now, sent.time_ns, due_ns):
                 yield cause if busy else self._idle_cause(now, due_ns, batch), end_ns, number if busy else None
@@ -334,14 +334,10 @@ class _Lane:
 
     def __init__(self, batches: list[BatchSent], executed: Mapping[int, BatchExecuted], instances: int = 1) -> None:
         self.batches = batches
-        self._times = [batch.time_ns for batch in batches]
+        self.sent_ns = [batch.time_ns for batch in batches]
         #: The position of each batch.
         self.place = {batch.batch: place for place, batch in enumerate(batches)}
         ends = [executed[batch.batch].time_ns if batch.batch in executed else None for batch in batches]
-        self.busy = BusyTime(self._times, ends, instances)
+        self.busy = BusyTime(self.sent_ns, ends, instances)
         #: The time of the responses of each batch, if the responses of all earlier batches are sent before.
         self.responded_ns = list(accumulate([end or 0 for end in ends], max))
-
-    def first_after(self, time_ns: int) -> int:
-        """Return the position of the first batch that was sent after a time."""
-        return bisect_right(self._times, time_ns)

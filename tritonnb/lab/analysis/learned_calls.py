@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from statistics import fmean, median
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
@@ -44,7 +44,7 @@ class LearnedCalls(CallingService):
     def __call__(self, rows: int) -> float:
         """Return the median of the model's own times in ns, for the recorded number of rows that is nearest."""
         nearest = min((shape[1] for shape, _ in self.executions), key=lambda recorded: abs(recorded - rows))
-        return statistics.median(plan.own_time_ns for shape, plan in self.executions if shape[1] == nearest)
+        return median(plan.own_time_ns for shape, plan in self.executions if shape[1] == nearest)
 
     @cached_property
     def _by_shape(self) -> dict[_Shape, list[ExecutionPlan]]:
@@ -65,14 +65,14 @@ class LearnedCalls(CallingService):
         one, several = self._of_one_and_of_several
         if not several:
             return True
-        usual = _mean(len(plan.calls) for plan in one) if one else 1.0
-        return _mean(len(plan.calls) for _, plan in several) >= usual * (1 + _mean(count for count, _ in several)) / 2
+        usual = fmean(len(plan.calls) for plan in one) if one else 1.0
+        return fmean(len(plan.calls) for _, plan in several) >= usual * (1 + fmean(count for count, _ in several)) / 2
 
     @cached_property
     def _is_concurrent(self) -> bool:
         """Whether the requests of a batch make their calls at the same time."""
         one, several = self._of_one_and_of_several
-        return bool(one and several) and _mean(map(_first_calls, one)) < _mean(
+        return bool(one and several) and fmean(map(_first_calls, one)) < fmean(
             _first_calls(plan) for _, plan in several
         )
 
@@ -96,10 +96,6 @@ class LearnedCalls(CallingService):
             return reduce(join, (drawn((1, each)) for each in rows))
 
         return plan
-
-
-def _mean(values: Iterable[int]) -> float:
-    return statistics.fmean(values)
 
 
 def _first_calls(plan: ExecutionPlan) -> int:

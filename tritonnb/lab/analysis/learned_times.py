@@ -53,8 +53,6 @@ class LearnedTimes(VaryingService):
     ----------
     executions : tuple of RecordedExecution
         Ordered by begin.
-    replicas : int
-        Number of servers on which they ran.
     are_of_single : bool
         Whether the times are those of the only instance of a server.
     knows_instances : bool
@@ -65,7 +63,6 @@ class LearnedTimes(VaryingService):
     """
 
     executions: tuple[RecordedExecution, ...]
-    replicas: int = 1
     are_of_single: bool = False
     knows_instances: bool = True
     names: tuple[str, ...] = ()
@@ -83,13 +80,13 @@ class LearnedTimes(VaryingService):
         cost_ns = self._cost_of_another()
         if cost_ns is None:
             return self
-        # Another one uses its share of the machine at most: what is left is at least that of this execution.
-        times = (
-            round(max(one.time_ns / max(2, one.busy), one.time_ns - one.shared * cost_ns(one.rows) * speed))
-            for one, speed in zip(self.executions, map(self._simulated_speed_of, self.executions), strict=True)
-        )
-        executions = [replace(one, time_ns=ns, busy=1) for one, ns in zip(self.executions, times, strict=True)]
-        return replace(self, executions=tuple(executions), are_of_single=True)
+
+        def alone(one: RecordedExecution) -> RecordedExecution:
+            alone_ns = one.time_ns - one.shared * cost_ns(one.rows) * self._simulated_speed_of(one)
+            # Another one uses its share of the machine at most: what is left is at least that of this execution.
+            return replace(one, time_ns=round(max(one.time_ns / max(2, one.busy), alone_ns)), busy=1)
+
+        return replace(self, executions=tuple(map(alone, self.executions)), are_of_single=True)
 
     def _cost_of_another(self) -> Callable[[int], float] | None:
         """Return by how many ns executions of a size are longer if another instance is always busy; None if unknown.
@@ -357,18 +354,15 @@ class LearnedTimes(VaryingService):
         between = statistics.variance(map(statistics.fmean, parts))
         return math.sqrt(max(0.0, between - statistics.fmean(map(statistics.variance, parts)) / size))
 
-    def draws(self, seed: int) -> Draw:
-        """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
-        return self.draws_beside(seed, None)
-
-    def draws_beside(self, seed: int, company: Company | None) -> Draw:
-        """Return times as `draws`, of a model beside others.
+    def draws(self, seed: int, company: Company | None = None) -> Draw:
+        """Return the times of a simulation of the recorded arrivals.
 
         Parameters
         ----------
         seed : int
-        company : Company or None
-            The models that are executed in the same run; None without others.
+            It chooses how executions vary that were not recorded.
+        company : Company, optional
+            The other models that are executed in the same run.
         """
         # Which of several idle instances executes a batch depends on the server.
         recorded = {
@@ -442,7 +436,7 @@ class _Accompanied(VaryingService):
         return self.times.function
 
     def draws(self, seed: int) -> Draw:
-        return self.company.reporting(self.times.draws_beside(seed, self.company))
+        return self.company.reporting(self.times.draws(seed, self.company))
 
 
 def accompanied(services: Mapping[str, Service]) -> dict[str, Service]:

@@ -32,7 +32,7 @@ def service(rec: Recording) -> LearnedTimes:
     if not rec.batch_sizes():
         raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
     executions = tuple(executions_of(rec))
-    return LearnedTimes(executions, max(1, len(rec.replicas)), **_names_in(rec, rec.batches[0].model, executions))
+    return LearnedTimes(executions, **_names_in(rec, rec.batches[0].model, executions))
 
 
 def _names_in(rec: Recording, model: str, executions: Sequence[RecordedExecution]) -> dict[str, Any]:
@@ -82,8 +82,6 @@ def times_of_models(rec: Recording, names: Sequence[str], begin_ns: int) -> dict
         alone = rec.for_model(name)
         later_ns = alone.first_arrival_ns - begin_ns
         executions[name] = [replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)]
-    replicas = max(1, len(rec.replicas))
     return {
-        name: LearnedTimes(known, replicas, **_names_in(rec, name, known))
-        for name, known in with_company(executions).items()
+        name: LearnedTimes(known, **_names_in(rec, name, known)) for name, known in with_company(executions).items()
     }

@@ -27,7 +27,7 @@ class Figures:
         Concurrency of a closed loop; requests per second that an open loop should send.
     request_rows : int, optional
         Rows of a request of the load generator.
-    latency_ms, p99_ms : float, optional
+    latency_ms : float, optional
         Seen by the client.
     server_ms, queue_ms, input_ms, infer_ms, output_ms : float, optional
     sizes : dict of int to (float, float)
@@ -51,7 +51,6 @@ class Figures:
     offered: float | None = None
     request_rows: int | None = None
     latency_ms: float | None = None
-    p99_ms: float | None = None
     server_ms: float | None = None
     queue_ms: float | None = None
     input_ms: float | None = None

@@ -94,8 +94,7 @@ def _level(source: str, level: re.Match[str], block: str, rows: int | None, mode
     if figures.requests:
         steps = [replace(step, rate=rate * (step.requests or 0) / figures.requests) for step in steps]
     return replace(
-        figures, **_load(value, is_rate), request_rows=rows, latency_ms=latency,
-        p99_ms=_time_ms(r"p99 latency: *", block), steps=tuple(steps),
+        figures, **_load(value, is_rate), request_rows=rows, latency_ms=latency, steps=tuple(steps),
     )  # fmt: skip
 
 
@@ -167,8 +166,7 @@ def _csv_level(source: str, kind: str, row: Mapping[str, float]) -> Figures:
     latency_us = row.get("Avg latency") or total or row.get("p50 latency")
     return Figures(
         source, **_load(row[kind], kind != "Concurrency"), rate=row["Inferences/Second"],
-        latency_ms=latency_us / 1e3 if latency_us else None,
-        p99_ms=row["p99 latency"] / 1e3 if "p99 latency" in row else None, **ms,
+        latency_ms=latency_us / 1e3 if latency_us else None, **ms,
     )  # fmt: skip
 
 
@@ -222,12 +220,10 @@ def read_profile_export(source: str, document: Mapping[str, Any]) -> Content:
         if len(times) < 2 or max(end for _, end in times) <= min(begin for begin, _ in times):
             continue
         seconds = (max(end for _, end in times) - min(begin for begin, _ in times)) / 1e9
-        latencies = sorted((end - begin) / 1e6 for begin, end in times)
         load = experiment.get("experiment", {})
         content.figures.append(Figures(
             source, **_load(float(load.get("value", 0)) or None, load.get("mode") == "request_rate"),
-            rate=len(times) / seconds, latency_ms=statistics.fmean(latencies),
-            p99_ms=latencies[int(0.99 * (len(latencies) - 1))],
+            rate=len(times) / seconds, latency_ms=statistics.fmean(end - begin for begin, end in times) / 1e6,
         ))  # fmt: skip
     if not content.figures:
         raise InvalidArgumentError(f"'{source}': expected at least two requests with responses, got fewer")

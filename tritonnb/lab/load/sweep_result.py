@@ -398,7 +398,7 @@ class SweepResult:
         if not self.searched:
             names.remove("of_capacity")
         shown = [
-            [_show_share(row[name]) if name == "of_capacity" else _show(row.get(name, "running")) for name in names]
+            [f"{row[name]:.0%}" if name == "of_capacity" else _show(row.get(name, "running")) for name in names]
             for row in rows
         ]
         return [[name.replace("_", " ") for name in names], *shown]
@@ -432,10 +432,6 @@ def _show(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):  # three digits: a simulation is not more precise
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return str(value)
-
-
-def _show_share(value: object) -> str:
-    return f"{value:.0%}"
 
 
 def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
