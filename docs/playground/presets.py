@@ -185,8 +185,8 @@ PRESETS: dict[str, Json] = {
     "iterative": _preset(
         "Iterative sequences",
         "Continuous batching: a request is executed once for each token and joins other requests between executions. "
-        "A new request enters as soon as another one has finished. Before the edit: a dynamic batcher, whose batches "
-        "last as long as their longest request.",
+        "A new request enters as soon as another one has finished. The other configuration: a dynamic batcher, whose "
+        "batches last as long as their longest request.",
         "max_batch_size: 4\nsequence_batching {\n  oldest {\n    max_candidate_sequences: 4\n  }\n"
         "  iterative_sequence: true\n}\n",
         _listed(

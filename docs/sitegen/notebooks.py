@@ -6,6 +6,8 @@ The notebook tests keep there what JupyterLab saved, so a documentation build af
 from __future__ import annotations
 
 import hashlib
+import re
+import time
 from pathlib import Path
 
 import nbformat
@@ -69,8 +71,15 @@ def executed(path: Path) -> NotebookNode:
         notebook = read(kept)
         if notebook.metadata.get("source_sha256") == _digest(path):
             return notebook
-    print(f"executing {path.name}", flush=True)
-    return execute(path)
+    begin = time.monotonic()
+    notebook = execute(path)
+    print(f"executed {path.name} in {time.monotonic() - begin:.0f} s; it says: {stated_runtime(notebook)}", flush=True)
+    return notebook
+
+
+def stated_runtime(notebook: NotebookNode) -> str:
+    """Return the sentence of a lesson about its runtime; a release compares it with what was measured."""
+    return " ".join(re.findall(r"Runs in\s+about\s+[\w ]+", notebook.cells[0].source))
 
 
 def write_pages(directory: Path) -> None:
