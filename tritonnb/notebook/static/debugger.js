@@ -1,6 +1,6 @@
 // The panel of a debugger: controls, the event, the rule table, the breakpoints, and the quantities for them.
 
-import { connect } from "./shared/dom.js";
+import { connect, element } from "./shared/dom.js";
 
 const ACTIONS = [
   ["restart", "restart", "to the beginning (Home)"],
@@ -10,28 +10,18 @@ const ACTIONS = [
 ];
 const KEYS = { Home: "restart", ArrowLeft: "back", ArrowRight: "step", F8: "resume", "Shift+F8": "reverse" };
 
-/**
- * @template {keyof HTMLElementTagNameMap} Tag
- * @param {Tag} tag @param {string} className @param {Child[]} children
- */
-function node(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-}
-
 // A text that may continue in the next line after an underscore.
 /** @param {string} text */
 function breakable(text) {
-  return text.split(/(?<=_)/).flatMap((part, index) => (index ? [node("wbr", ""), part] : [part]));
+  return text.split(/(?<=_)/).flatMap((part, index) => (index ? [element("wbr", ""), part] : [part]));
 }
 
 /** @param {string[]} head @param {unknown[][]} rows each after its class */
 function table(head, rows) {
-  const cells = (tag, values) => values.map((value) => node(tag, "", ...breakable(String(value))));
-  const body = rows.map(([className, ...values]) => node("tr", String(className), ...cells("td", values)));
-  return node("table", "", node("thead", "", node("tr", "", ...cells("th", head))), node("tbody", "", ...body));
+  const cells = (tag, values) => values.map((value) => element(tag, "", ...breakable(String(value))));
+  const body = rows.map(([className, ...values]) => element("tr", String(className), ...cells("td", values)));
+  const titles = element("thead", "", element("tr", "", ...cells("th", head)));
+  return element("table", "", titles, element("tbody", "", ...body));
 }
 
 /** @type {(value: number | null) => string | number} */
@@ -44,47 +34,47 @@ class Panel {
     this.root = root;
     root.classList.add("tnb-debugger", "tnb-controls");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
-    this.event = node("p", "tnb-event");
+    this.event = element("p", "tnb-event");
     this.event.setAttribute("aria-live", "polite");
-    this.message = node("p", "tnb-message");
+    this.message = element("p", "tnb-message");
     this.message.setAttribute("role", "status");
-    this.rules = node("div", "tnb-rules");
-    this.quantities = node("div", "tnb-quantities");
-    this.breakpoints = node("ol", "tnb-breakpoints");
+    this.rules = element("div", "tnb-rules");
+    this.quantities = element("div", "tnb-quantities");
+    this.breakpoints = element("ol", "tnb-breakpoints");
     root.append(this.toolbar(), this.message, this.event, this.rules, this.form(), this.breakpoints,
-      node("details", "", node("summary", "", "quantities for breakpoints"), this.quantities));
+      element("details", "", element("summary", "", "quantities for breakpoints"), this.quantities));
     root.addEventListener("keydown", (event) => this.pressed(event));
   }
 
   toolbar() {
-    const bar = node("div", "tnb-toolbar");
+    const bar = element("div", "tnb-toolbar");
     bar.setAttribute("role", "toolbar");
     bar.setAttribute("aria-label", "events");
     for (const [action, label, title] of ACTIONS) {
-      const button = node("button", "", label);
+      const button = element("button", "", label);
       button.title = title;
       button.setAttribute("aria-label", title);
       button.addEventListener("click", () => this.model.send({ action }));
       bar.append(button);
     }
-    this.position = node("span", "tnb-note");
+    this.position = element("span", "tnb-note");
     bar.append(this.position);
     return bar;
   }
 
   form() {
-    const input = node("input", "");
+    const input = element("input", "");
     input.type = "text";
     input.placeholder = "batch < 4 and queue > 2";
     input.setAttribute("aria-label", "condition of a breakpoint");
-    const button = node("button", "", "Add breakpoint");
+    const button = element("button", "", "Add breakpoint");
     const add = () => this.model.send({ action: "add", condition: input.value });
     button.addEventListener("click", add);
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Enter") add();
     });
-    return node("div", "tnb-form", input, button);
+    return element("div", "tnb-form", input, button);
   }
 
   /** @param {KeyboardEvent} event */
@@ -107,18 +97,18 @@ class Panel {
       [applies ? "tnb-applies" : "", applies ? "▶" : "", rule, numbers, meaning]);
     const busy = "All instances are busy. The rules for the next batch:";
     const title = idle ? "The rules for the requests that wait:" : busy;
-    this.rules.replaceChildren(...(rows.length
-      ? [node("p", "", title), table(["", "rule", "now", "meaning"], rows)] : [node("p", "", "No request waits.")]));
+    const parts = rows.length ? [table(["", "rule", "now", "meaning"], rows)] : [];
+    this.rules.replaceChildren(element("p", "", rows.length ? title : "No request waits."), ...parts);
     const values = quantities.map(([name, value, meaning]) => ["", name, formatted(value), meaning]);
     this.quantities.replaceChildren(table(["name", "now", "meaning"], values));
   }
 
   drawBreakpoints() {
     this.breakpoints.replaceChildren(...this.model.get("breakpoints").map((condition) => {
-      const remove = node("button", "", "×");
+      const remove = element("button", "", "×");
       remove.setAttribute("aria-label", `remove the breakpoint ${condition}`);
       remove.addEventListener("click", () => this.model.send({ action: "remove", condition }));
-      return node("li", "", node("code", "", condition), remove);
+      return element("li", "", element("code", "", condition), remove);
     }));
   }
 }

@@ -1,23 +1,12 @@
 // A worksheet: requests are dragged into batches, or moved with the keyboard; the kernel grades the answer.
 
-import { connect, makeSvg } from "./shared/dom.js";
+import { connect, element, makeSvg } from "./shared/dom.js";
 
 const KEYS_HELP = "Drag a request into a batch. With the keyboard: a digit puts the focused request into that batch, " +
   "the arrow keys move it to the batch before or after, Delete takes it back.";
 const ROW = 26;
 const GUTTER = 70;
 const TICK = 60; // px between two times of the axis, at least
-
-/**
- * @template {keyof HTMLElementTagNameMap} Tag
- * @param {Tag} tag @param {string} className @param {Child[]} children
- */
-function node(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-}
 
 class WorksheetPage {
   /** @param {WidgetModel<WorksheetState>} model @param {HTMLElement} root */
@@ -27,16 +16,17 @@ class WorksheetPage {
     root.classList.add("tnb-worksheet", "tnb-controls");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     const { question, config } = model.get("sheet");
-    this.picture = node("div", "tnb-picture");
+    this.picture = element("div", "tnb-picture");
     this.pool = this.target("tnb-pool", 0);
-    this.batches = node("div", "tnb-batches");
-    this.status = node("p", "tnb-result");
+    this.batches = element("div", "tnb-batches");
+    this.status = element("p", "tnb-result");
     this.status.setAttribute("role", "status");
-    this.announcement = node("span", "tnb-announcement");
+    this.announcement = element("span", "tnb-announcement");
     this.announcement.setAttribute("aria-live", "polite");
     root.append(
-      node("p", "", question), node("details", "", node("summary", "", "Configuration"), node("pre", "", config)),
-      this.picture, this.pool, this.batches, this.toolbar(), this.status, node("p", "tnb-note", KEYS_HELP),
+      element("p", "", question),
+      element("details", "", element("summary", "", "Configuration"), element("pre", "", config)),
+      this.picture, this.pool, this.batches, this.toolbar(), this.status, element("p", "tnb-note", KEYS_HELP),
       this.announcement,
     );
     this.root.querySelector("details").open = true;
@@ -44,12 +34,12 @@ class WorksheetPage {
 
   toolbar() {
     const button = (action, label, title) => {
-      const made = node("button", "", label);
+      const made = element("button", "", label);
       made.title = title;
       made.addEventListener("click", () => this.send(action));
       return made;
     };
-    return node(
+    return element(
       "div", "tnb-toolbar",
       button("check", "Check", "which batches are right so far"),
       button("hint", "Hint", "when the next batch is sent"),
@@ -93,7 +83,7 @@ class WorksheetPage {
 
   /** @param {string} className @param {number} number */
   target(className, number) {
-    const made = node("div", className);
+    const made = element("div", className);
     made.addEventListener("dragover", (event) => event.preventDefault());
     made.addEventListener("drop", (event) => {
       event.preventDefault();
@@ -105,7 +95,7 @@ class WorksheetPage {
 
   /** @param {SheetRequest} request */
   chip([name, ms, detail]) {
-    const made = node("button", "tnb-chip", node("b", "", name), ` ${detail ? `${detail}, ` : ""}${ms} ms`);
+    const made = element("button", "tnb-chip", element("b", "", name), ` ${detail ? `${detail}, ` : ""}${ms} ms`);
     made.title = `request ${name} arrives at ${ms} ms`;
     made.draggable = true;
     made.dataset.name = name;
@@ -137,7 +127,7 @@ class WorksheetPage {
     const result = this.model.get("result");
     const inBatch = new Set(this.answer.flat());
     const chips = (names) => this.requests.filter(([name]) => names(name)).map((request) => this.chip(request));
-    this.pool.replaceChildren(node("span", "tnb-label", "not in a batch"), ...chips((name) => !inBatch.has(name)));
+    this.pool.replaceChildren(element("span", "tnb-label", "not in a batch"), ...chips((name) => !inBatch.has(name)));
     const correct = result.batches ?? [];
     this.batches.replaceChildren(...[...this.answer, []].map((batch, index) => {
       const box = this.target("tnb-batch", index + 1);
@@ -146,7 +136,7 @@ class WorksheetPage {
       const isWrong = !isRight && result.text && !result.done && index === firstWrong(correct, this.answer);
       if (isWrong) box.classList.add("tnb-wrong");
       const mark = isRight ? " ✓" : isWrong ? " ✗" : "";
-      box.append(node("span", "tnb-label", `batch ${index + 1}${mark}`), ...chips((name) => batch.includes(name)));
+      box.append(element("span", "tnb-label", `batch ${index + 1}${mark}`), ...chips((name) => batch.includes(name)));
       return box;
     }));
     this.status.textContent = result.text ?? "";

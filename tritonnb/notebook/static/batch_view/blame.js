@@ -1,5 +1,6 @@
 // The panel that splits the latency of one request into causes. The kernel computes the parts, and finds the remedies.
 
+import { element } from "../shared/dom.js";
 import { formatDuration } from "./words.js";
 
 const MOST_BUTTONS = 24;
@@ -16,17 +17,6 @@ const MEANINGS = {
 };
 const SERIES = ["earlier_requests", "priority", "did_not_fit", "batch_closed", "preferred_size"];
 
-/**
- * @template {keyof HTMLElementTagNameMap} Tag
- * @param {Tag} tag @param {string} className @param {Child[]} children
- */
-function node(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-}
-
 class BlamePanel {
   // `show` is called with the number of a batch whose request was chosen here.
   /** @param {WidgetModel<BatchViewState>} model @param {HTMLElement} root @param {(batch: number) => void} show */
@@ -40,8 +30,8 @@ class BlamePanel {
     /** @type {Partial<Theme>} */ this.theme = {};
     /** @type {Blame | undefined} */ this.asked = undefined;
     /** @type {Blame | undefined} */ this.shown = undefined;
-    this.choice = node("p", "tnb-blame-choice", CHOICE_HINT);
-    this.result = node("div", "tnb-blame-result");
+    this.choice = element("p", "tnb-blame-choice", CHOICE_HINT);
+    this.result = element("div", "tnb-blame-result");
     this.result.setAttribute("aria-live", "polite");
     root.append(this.choice, this.result);
     root.setAttribute("role", "region");
@@ -74,7 +64,7 @@ class BlamePanel {
 
   /** @param {string} text @param {number} batch @param {string} label */
   button(text, batch, label) {
-    const button = node("button", "", text);
+    const button = element("button", "", text);
     button.addEventListener("click", () => {
       this.ask(batch, label);
       this.showBatch(batch);
@@ -86,7 +76,7 @@ class BlamePanel {
   ask(batch, label) {
     if (!this.isConnected) return;
     this.asked = { batch, request: label };
-    this.result.replaceChildren(node("p", "tnb-note", `Request ${label}: waiting for the kernel …`));
+    this.result.replaceChildren(element("p", "tnb-note", `Request ${label}: waiting for the kernel …`));
     this.shown = this.asked;
     this.model.send({ blame: this.asked });
   }
@@ -102,8 +92,11 @@ class BlamePanel {
   show(blame) {
     if (blame.batch === undefined) return;
     this.shown = blame;
-    if (blame.error) this.result.replaceChildren(node("p", "", blame.error));
-    else this.result.replaceChildren(node("p", "", node("b", "", blame.title)), this.bar(blame), this.table(blame));
+    if (blame.error) this.result.replaceChildren(element("p", "", blame.error));
+    else {
+      const title = element("p", "", element("b", "", blame.title));
+      this.result.replaceChildren(title, this.bar(blame), this.table(blame));
+    }
   }
 
   /** @param {string} cause */
@@ -114,12 +107,12 @@ class BlamePanel {
 
   /** @param {Blame} blame */
   bar({ title, parts }) {
-    const bar = node("div", "tnb-blame-bar");
+    const bar = element("div", "tnb-blame-bar");
     bar.setAttribute("role", "img");
     const times = parts.map(([cause, ms]) => `${cause} ${ms.toFixed(3)} ms`);
     bar.setAttribute("aria-label", `${title}: ${times.join(", ")}`);
     for (const [cause, ms, share] of parts) {
-      const part = node("span", "");
+      const part = element("span", "");
       part.style.flexGrow = String(share);
       part.style.background = this.colour(cause);
       part.title = `${cause}: ${ms.toFixed(3)} ms`;
@@ -130,17 +123,17 @@ class BlamePanel {
 
   /** @param {Blame} blame */
   table({ parts }) {
-    const head = node("tr", "", ...["cause", "ms", "share", "meaning", "smallest change that removes it"].map((name) =>
-      node("th", "", name)));
+    const titles = ["cause", "ms", "share", "meaning", "smallest change that removes it"];
+    const head = element("tr", "", ...titles.map((name) => element("th", "", name)));
     const rows = parts.map(([cause, ms, share, meaning, remedy]) => {
-      const key = node("span", "tnb-key");
+      const key = element("span", "tnb-key");
       key.style.background = this.colour(cause);
-      const cells = [node("td", "", key, cause.replaceAll("_", " ")), node("td", "", ms.toFixed(3)),
-        node("td", "", `${(100 * share).toFixed(0)} %`), node("td", "", meaning),
-        node("td", "", remedy === null ? "…" : remedy || "no change found")];
-      return node("tr", "", ...cells);
+      const cells = [element("td", "", key, cause.replaceAll("_", " ")), element("td", "", ms.toFixed(3)),
+        element("td", "", `${(100 * share).toFixed(0)} %`), element("td", "", meaning),
+        element("td", "", remedy === null ? "…" : remedy || "no change found")];
+      return element("tr", "", ...cells);
     });
-    return node("table", "", node("thead", "", head), node("tbody", "", ...rows));
+    return element("table", "", element("thead", "", head), element("tbody", "", ...rows));
   }
 }
 

@@ -1,8 +1,8 @@
 // Cards: what is pointed at in a few lines, and a selected batch with its requests.
 
+import { element } from "../shared/dom.js";
 import { describeInterval } from "./columns.js";
 import { flagNames } from "./events.js";
-import { element } from "./panels.js";
 import { describeIdle, idleTime } from "./static_batch.js";
 import { answeredAt } from "./timeline.js";
 import { formatDuration, formatMs, formatTime, pluralize } from "./words.js";

@@ -1,21 +1,11 @@
 // The parts around the picture: headline, legend, the grid of slots.
 
+import { element } from "../shared/dom.js";
 import { busyShare } from "./columns.js";
 import { ITERATIVE_LEGEND } from "./iterative.js";
 import { colouredBy, lanesOf, priorityColour, sequenceColour } from "./layout.js";
 import { CELL_LEGEND, HATCH_LEGEND, idleTime } from "./static_batch.js";
 import { formatDuration, formatLength, markOf, percent, pluralize } from "./words.js";
-
-/**
- * @template {keyof HTMLElementTagNameMap} Tag
- * @param {Tag} tag @param {string} className @param {Child[]} children
- */
-function element(tag, className, ...children) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  node.append(...children);
-  return node;
-}
 
 const MOST_CELLS = 24; // of slots; of more, only those that are held are listed
 
@@ -246,4 +236,4 @@ function slotCell(timeline, theme, name, owner) {
   return cell;
 }
 
-export { element, headline, legend, note, slotGrid };
+export { headline, legend, note, slotGrid };

@@ -141,7 +141,8 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   if (!member) {
     targets.push({ kind: "null", ...target });
     surface.rect(left, top, width, height, { fill: paper, stroke: surface.theme.null, hatch: true });
-    if (width > 26 && layout.lane > FEW_SLOTS) surface.text("null", ...middle, { size: 10, align: "center", halo: true });
+    if (width <= 26 || layout.lane <= FEW_SLOTS) return;
+    surface.text("null", ...middle, { size: 10, align: "center", halo: true });
     return;
   }
   const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
@@ -153,8 +154,8 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   if (isFocus(focus, member)) surface.rect(left, top, width, height, { stroke: selection, line: 3 });
   if (member.flags & start && !step) surface.line(left, top, left, top + height, { stroke: ink, line: 4 });
   if (member.flags & end) surface.line(right, top, right, top + height, { stroke: ink, line: 4 });
-  const label = cellLabel(surface, member, step, width);
-  if (label && layout.lane >= LEAST_TEXT) surface.text(label, ...middle, { size: 10, align: "center", bold: true, halo: step === 1 });
+  const label = layout.lane >= LEAST_TEXT && cellLabel(surface, member, step, width);
+  if (label) surface.text(label, ...middle, { size: 10, align: "center", bold: true, halo: step === 1 });
 }
 
 /** @param {Frame} frame @param {number} top */

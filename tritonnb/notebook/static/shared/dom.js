@@ -26,6 +26,18 @@ function make(tag, properties = {}, ...children) {
   return node;
 }
 
+// An element with a class and nothing else.
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag @param {string} className @param {Child[]} children
+ */
+function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
 /** @param {string} tag @param {Record<string, unknown>} attributes @param {(Child | null)[]} children */
 function makeSvg(tag, attributes = {}, ...children) {
   const node = document.createElementNS(SVG, tag);
@@ -73,4 +85,4 @@ function createBusyHint(text, delayMs = 700) {
   };
 }
 
-export { connect, createBusyHint, isDisconnected, make, makeSvg };
+export { connect, createBusyHint, element, isDisconnected, make, makeSvg };
