@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 
 #: Percent in `make test`, `make test-fast` and `make laws`.
-_PROFILES = {"tritonnb": 25, "fast": 10, "laws": int(os.environ.get("EXAMPLES", "100"))}
+_PROFILES = {"tritonnb": 20, "fast": 10, "laws": int(os.environ.get("EXAMPLES", "100"))}
 
 
 def register() -> None:

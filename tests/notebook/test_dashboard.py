@@ -106,7 +106,7 @@ def test_tiles_charts_and_list_count_what_was_executed(server: Server, dashboard
     until(parts.tiles, "tiles", lambda: any("n = 1," in tile["note"] for tile in parts.tiles.tiles))
     tiles = {tile["label"]: tile for tile in parts.tiles.tiles}
     assert tiles["mean batch"]["value"] == "1"
-    assert tiles["mean batch"]["note"] == "of at most 8 rows, last 5 s"
+    assert tiles["mean batch"]["note"] == "at most 8, last 5 s"
     assert sum(charts.series["n"]) == 1
     assert len({len(column) for column in charts.series.values()}) == 1
     counted = {model["name"]: sum(model["curve"]) for model in parts.models.models}
