@@ -244,7 +244,8 @@ def _simulator(figures: dict[str, Any]) -> str:
     rows = [(*name.split(", "), f"{rate:,.0f}") for name, rate in figures.items() if name != "python"]
     introduction = (
         f"Python {figures['python']}. The fastest round of each row counts: rates follow the speed of one core, which "
-        "varies by a factor of two where a machine is shared."
+        "varies by a factor of two where a machine is shared. A run that keeps everything spends up to half of its "
+        "time in the garbage collector, which belongs to the whole process and stays on."
     )
     return f"{introduction}\n\n" + table(("scheduling", "kept of the run", "requests/s"), rows)
 
