@@ -24,5 +24,6 @@ def test_crash_costs_one_batch_and_the_sequences_of_one_instance(tmp_path: Path)
     assert outcome.errors.keys() <= EXPECTED_ERRORS
     assert outcome.unexplained == []
     assert after["regions"] == before["regions"]
-    assert after["processes"] == before["processes"]
+    # A process of an earlier test may have ended meanwhile.
+    assert after["processes"] <= before["processes"]
     assert after["descriptors"] <= before["descriptors"]

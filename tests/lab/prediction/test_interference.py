@@ -55,4 +55,5 @@ def test_models_that_run_together_on_a_machine_with_stalls_cost_each_other_nothi
     for name, ms in pipeline.base_ms.items():
         assert twin.range_ms(1, name).value == pytest.approx(ms, rel=0.1)
     for one in twin.interference.pairs.values():
-        assert one.factor == pytest.approx(1, abs=0.1)
+        # A pair that was rarely together may be off by chance, and says by how much.
+        assert 1.0 <= one.factor <= math.exp(0.1 + 2 * one.deviation)
