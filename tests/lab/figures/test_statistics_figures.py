@@ -52,7 +52,11 @@ def test_difference_of_statistics_covers_the_time_between() -> None:
 def test_batch_sizes_are_available_from_statistics() -> None:
     figure = StatisticsPlot(LATE).batch_sizes()
     assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt  # type: ignore[attr-defined]
-    assert "fewer than 20 batches, too few to compare" in figure.alt  # type: ignore[attr-defined]
+    assert "Fewer than two sizes have 20 batches" in figure.alt  # type: ignore[attr-defined]
+    one = StatisticsPlot(stats({1: (40, 3.0)}, 40)).batch_sizes()
+    assert "Fewer than two sizes have 20 batches" in one.alt  # type: ignore[attr-defined]
+    rare = StatisticsPlot(stats({1: (20, 3.0), 4: (30, 6.0), 8: (5, 8.0)}, 180)).batch_sizes()
+    assert "shortest time per row has fewer than 20 batches" in rare.alt  # type: ignore[attr-defined]
     many = StatisticsPlot(stats({1: (20, 3.0), 4: (30, 6.0), 8: (1, 12.0)}, 148)).batch_sizes()
     assert "within 5% of its minimum from 4 rows on: 1.5 ms (n = 30)" in many.alt  # type: ignore[attr-defined]
     assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt  # type: ignore[attr-defined]

@@ -134,7 +134,9 @@ def describe_costs(costs: list[SizeCost]) -> str:
     listed = f"Batch sizes: {'; '.join(sizes)}{'; and other sizes' if len(costs) > 10 else ''}."
     efficient = most_efficient_size(costs)
     if efficient is None:
-        return f"{listed} Some sizes have fewer than {ENOUGH} batches, too few to compare the times per row."
+        if sum(cost.count >= ENOUGH for cost in costs) < 2:
+            return f"{listed} Fewer than two sizes have {ENOUGH} batches, too few to compare their times per row."
+        return f"{listed} The size with the shortest time per row has fewer than {ENOUGH} batches, too few to compare."
     return (
         f"{listed} Among sizes with at least {ENOUGH} batches, the time per row is within 5% of its minimum from "
         f"{pluralize(efficient.size, 'row')} on: {duration(efficient.row_ms * 1e6)} (n = {efficient.count})."
