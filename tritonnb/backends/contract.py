@@ -5,7 +5,8 @@ A batch and its responses are an `Execution` (`tritonnb.backends.execution`).
 Objects and order of calls follow Triton's backend API (*tritonbackend.h*)::
 
     Backend.initialize
-      Backend.create_model -> BackendModel.initialize            once a model version
+      Backend.complete                                           once a model version
+      Backend.create_model -> BackendModel.initialize            unless `complete` has returned the model
         BackendModel.create_instance -> BackendModelInstance.initialize   once an instance
           BackendModelInstance.execute                           many times
         BackendModelInstance.finalize
@@ -291,6 +292,10 @@ class BackendModel(ABC):
     def initialize(self) -> None:
         """Load the data that instances share; if this raises an exception, the model fails to load."""
 
+    def configure(self, context: ModelContext) -> None:
+        """Take the validated configuration; called if `Backend.complete` returned the model, before any instance."""
+        self.context = context
+
     @abstractmethod
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance; its ``initialize`` is called later, on its own thread."""
@@ -341,6 +346,18 @@ class Backend(ABC):
             If the configuration does not fit the model, which then fails to load.
         """
         return None
+
+    def complete(self, context: ModelContext) -> tuple[pb.ModelConfig | None, BackendModel | None]:
+        """Complete the configuration as `auto_complete`, possibly with an initialised model.
+
+        A backend whose models complete their configuration as they are initialised returns the model, too:
+        `create_model` is then not called, and the model is finalised if it is not used.
+
+        Returns
+        -------
+        inference.ModelConfig or None, BackendModel or None
+        """
+        return self.auto_complete(context), None
 
     @abstractmethod
     def create_model(self, context: ModelContext) -> BackendModel:

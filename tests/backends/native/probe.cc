@@ -373,6 +373,7 @@ Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*, TRITONBACKEND_B
 }
 
 Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* handle) {
+  CHECK(TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, __FILE__, __LINE__, "the model is initialised"));
   std::string config;
   CHECK(read_config(handle, &config));
   if (parameter(config, "MODE") == "refuse") {
@@ -387,6 +388,7 @@ Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* handle) {
 }
 
 Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* handle) {
+  CHECK(TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, __FILE__, __LINE__, "the model is finalised"));
   void* state;
   CHECK(TRITONBACKEND_ModelState(handle, &state));
   delete static_cast<Model*>(state);
@@ -394,6 +396,12 @@ Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* handle) {
 }
 
 Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
+  TRITONBACKEND_Model* model;
+  CHECK(TRITONBACKEND_ModelInstanceModel(instance, &model));
+  std::string config;
+  CHECK(read_config(model, &config));
+  const auto name = config.substr(config.find("\"instance_group\":[{\"name\":"), 36);
+  CHECK(TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, __FILE__, __LINE__, name.c_str()));
   TRITONSERVER_BufferAttributes* usage;
   CHECK(TRITONSERVER_BufferAttributesNew(&usage));
   CHECK(TRITONSERVER_BufferAttributesSetByteSize(usage, 1000));

@@ -100,6 +100,38 @@ def test_backend_completes_the_configuration_and_the_number_of_instances(tmp_pat
         assert server["probe"](IN=[[1, 2]])["OUT"].tolist() == [[2, 4]]
 
 
+@pytest.mark.parametrize("auto_complete_config", [True, False])
+def test_model_is_initialised_once_and_its_instances_see_the_validated_configuration(
+    tmp_path: Path, isolate: bool, auto_complete_config: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tritonnb")
+    text = f"{TENSORS} {ONE_INSTANCE}"
+    with served(tmp_path, text=text, isolate=isolate, auto_complete_config=auto_complete_config) as server:
+        assert server["probe"](IN=[21])["OUT"].tolist() == [42]
+    messages = [record.message for record in caplog.records if record.message.startswith(("the model", '"instance'))]
+    # Only the validated configuration has the names of the instance groups.
+    assert messages == ["the model is initialised", '"instance_group":[{"name":"probe_0",', "the model is finalised"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'max_batch_size: 4 output { name: "OUT" data_type: TYPE_INVALID dims: 1 }',
+        TENSORS + 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "/nowhere.so" } }'
+        "max_batch_size: 2 dynamic_batching { }",
+    ],
+)
+def test_model_that_is_refused_after_its_completion_is_finalised(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tritonnb")
+    with served(tmp_path, text=text) as server:
+        with pytest.raises(TritonError):
+            server.load("probe")
+    messages = [record.message for record in caplog.records if record.message.startswith("the model")]
+    assert messages == ["the model is initialised", "the model is finalised"] * 2
+
+
 def test_parameter_types_are_preserved_in_requests_and_responses(tmp_path: Path, isolate: bool) -> None:
     sent = {"text": "ä", "number": -(2**40), "flag": True, "fraction": 0.5}
     with served(tmp_path, "echo", isolate=isolate) as server:

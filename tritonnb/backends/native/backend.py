@@ -166,14 +166,23 @@ class NativeBackend(Backend):
         return preferred or 1
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
-        """Initialise the model, read the configuration that it set, and finalise it."""
-        # A second model for the completion alone, so that the model that runs is initialised with a validated
-        # configuration; Triton does both in one call.
+        """Initialise a model, read the configuration that it set, and finalise it."""
+        config, model = self.complete(context)
+        model.finalize()
+        return config
+
+    def complete(self, context: ModelContext) -> tuple[pb.ModelConfig, NativeModel]:
+        """Initialise the model, and read the configuration that it set."""
+        # As on Triton, the model that completes its configuration is the model that runs: its data may take minutes
+        # to load, and most of the memory.
         model = NativeModel(context, self._handle, auto_complete=True)
         model.initialize()
-        completed = self._library.tnb_model_config(model.handle).decode(errors="surrogateescape")
-        model.finalize()
-        return merge_completed(context.config, parse_json(completed)) or context.config
+        try:
+            completed = self._library.tnb_model_config(model.handle).decode(errors="surrogateescape")
+            return merge_completed(context.config, parse_json(completed)) or context.config, model
+        except BaseException:
+            model.finalize()
+            raise
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create a model; ``TRITONBACKEND_ModelInitialize`` is called next."""
@@ -210,15 +219,16 @@ class NativeModel(BackendModel):
             self.parallel_instances = self._library.tnb_backend_loads_in_parallel(backend)
         self.pending: dict[int, NativeBatch] = {}
         self._events: EventThread | None = None
-        config = context.config
         self.handle: int = self._library.tnb_model_new(
-            backend,
-            context.name.encode(),
-            context.version,
-            str(context.directory).encode(),
-            config_to_json(config).encode(),
-            auto_complete,
-            config.model_transaction_policy.decoupled,
+            backend, context.name.encode(), context.version, str(context.directory).encode(), auto_complete
+        )
+        self.configure(context)
+
+    def configure(self, context: ModelContext) -> None:
+        """Set the configuration that the backend sees."""
+        self.context, config = context, context.config
+        self._library.tnb_model_configure(
+            self.handle, config_to_json(config).encode(), config.model_transaction_policy.decoupled
         )
         for state in config.sequence_batching.state:
             self._library.tnb_model_add_state(self.handle, state.output_name.encode())

@@ -235,7 +235,10 @@ class ModelLoader:
         """
         version = max(source.versions, default=1)
         with self._backend_of(source, version) as (backend, context):
-            return self._completed_config(source, backend, context)
+            config, model = self._complete(source, backend, context)
+            if model is not None:
+                model.finalize()
+        return config
 
     @contextmanager
     def _backend_of(self, source: ModelSource, version: int) -> Iterator[tuple[Backend, ModelContext]]:
@@ -258,20 +261,25 @@ class ModelLoader:
         finally:
             backend.finalize()
 
-    def _completed_config(self, source: ModelSource, backend: Backend, context: ModelContext) -> pb.ModelConfig:
+    def _complete(
+        self, source: ModelSource, backend: Backend, context: ModelContext
+    ) -> tuple[pb.ModelConfig, BackendModel | None]:
+        """Return the completed configuration, and the model if the backend has initialised it for that."""
         config = with_instance_groups(
             source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
         )
-        context = dataclasses.replace(context, config=config)
-        with triton_errors():
-            auto_completed = backend.auto_complete(context) if self._options.auto_complete_config else None
+        if not self._options.auto_complete_config:
+            auto_completed, model = None, None
+        else:
+            with triton_errors():
+                auto_completed, model = backend.complete(dataclasses.replace(context, config=config))
         if auto_completed is None and not source.is_config_given:
             raise NotFoundError(
                 f"model configuration is not provided for model '{source.name}'",
                 hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
                 f"'{source.config.backend}' cannot determine from the model's file",
             )
-        return config if auto_completed is None else auto_completed
+        return config if auto_completed is None else auto_completed, model
 
     def _create_ensemble(self, source: ModelSource, version: int) -> tuple[ModelContext, dict[str, list[str]]]:
         config = finalize_config(source.config, source.directory)
@@ -279,30 +287,41 @@ class ModelLoader:
 
     def _create_backend_model(self, source: ModelSource, version: int) -> _Created:
         with self._backend_of(source, version) as (backend, context), triton_errors():
-            config = finalize_config(self._completed_config(source, backend, context), source.directory)
-            for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, version)]):
-                logger.warning("model '%s': %s", source.name, oddity)
-            check_batch_tensors(config, backend.supports_batch_tensors)
-            context = dataclasses.replace(context, config=config)
-            try:
-                check_initial_states(config, source.directory)
-            except TritonError:
-                if not all(spec.passive for spec in instance_specs(config)):
-                    warmup_samples(context)  # if both are invalid, Triton reports the error of the sample
-                raise
-            backend_model = backend.create_model(context)
-            backend_model.initialize()
+            config, backend_model = self._complete(source, backend, context)
             strategy = None
             try:
+                config = finalize_config(config, source.directory)
+                context = dataclasses.replace(context, config=config)
+                self._check(source, backend, context)
+                if backend_model is None:
+                    created = backend.create_model(context)
+                    created.initialize()
+                    backend_model = created
+                else:
+                    backend_model.configure(context)
                 path = find_batch_strategy(config, context.directory, version, self._backend_directory)
                 strategy = None if path is None else open_strategy(path, context)
                 has_sequences = config.HasField("sequence_batching")
                 sequences = SequenceInputs(config, context.directory) if has_sequences else None
                 labels = read_labels(config, context.directory)
             except BaseException:
-                free_model(backend_model, strategy)
+                if backend_model is not None:
+                    free_model(backend_model, strategy)
                 raise
         return _Created(context, labels, backend_model, strategy, sequences)
+
+    def _check(self, source: ModelSource, backend: Backend, context: ModelContext) -> None:
+        """Raise an error if a model with this configuration cannot run."""
+        config = context.config
+        for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, context.version)]):
+            logger.warning("model '%s': %s", source.name, oddity)
+        check_batch_tensors(config, backend.supports_batch_tensors)
+        try:
+            check_initial_states(config, source.directory)
+        except TritonError:
+            if not all(spec.passive for spec in instance_specs(config)):
+                warmup_samples(context)  # if both are invalid, Triton reports the error of the sample
+            raise
 
 
 def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tritonnb.backends.contract import InstanceSpec, ModelContext
+from tritonnb.backends.contract import BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.execution import FailureLog
 from tritonnb.backends.isolation.channel import Channel, Message
 from tritonnb.backends.isolation.child.execution import ChildExecution
@@ -81,6 +81,8 @@ class Child:
     def __init__(self, work: Channel, calls: Channel) -> None:
         self._server = ChildServerCalls(work, calls)
         self._output = SharedOutput()
+        #: The model, if it was initialised to complete its configuration.
+        self._completed: BackendModel | None = None
         #: The requests that can be cancelled, by number of the batch and index.
         self._requests: dict[tuple[int, int], InferRequest] = {}
         #: Those that were cancelled. A cancellation may arrive before its batch, which comes on the other channel.
@@ -131,7 +133,7 @@ class Child:
         self._return([self._backend.supports_batch_tensors, counts])
 
     def _auto_complete(self, message: Message) -> None:
-        config = self._backend.auto_complete(self._context(message))
+        config, self._completed = self._backend.complete(self._context(message))
         self._return([None if config is None else config.SerializeToString()])
 
     def _initialize(self, message: Message) -> None:
@@ -142,8 +144,12 @@ class Child:
         self._state_names: dict[str, str] = {state.output_name: state.input_name for state in states}
         self._is_decoupled = bool(context.config.model_transaction_policy.decoupled)
         self._failures = FailureLog(spec.name, logger)
-        self._model = self._backend.create_model(context)
-        self._model.initialize()
+        if self._completed is None:
+            self._model = self._backend.create_model(context)
+            self._model.initialize()
+        else:
+            self._model = self._completed
+            self._model.configure(context)
         instance = self._instance = self._model.create_instance(spec)
         instance.initialize()
         self._check = instance.readiness_check()

@@ -88,17 +88,22 @@ TNB_API uint64_t tnb_backend_preferred_count(TRITONBACKEND_Backend* backend, int
 }
 
 TNB_API TRITONBACKEND_Model* tnb_model_new(
-    TRITONBACKEND_Backend* backend, const char* name, uint64_t version, const char* directory, const char* config,
-    bool auto_complete, bool decoupled) {
+    TRITONBACKEND_Backend* backend, const char* name, uint64_t version, const char* directory, bool auto_complete) {
   auto* model = new TRITONBACKEND_Model;
   model->backend = backend;
   model->facts->name = name;
-  model->facts->decoupled = decoupled;
   model->version = version;
   model->directory = directory;
-  model->config = config;
   model->auto_complete = auto_complete;
   return model;
+}
+
+// Also after the initialisation, with the validated configuration, but before the first instance: requests share the
+// facts.
+TNB_API void tnb_model_configure(TRITONBACKEND_Model* model, const char* config, bool decoupled) {
+  model->config = config;
+  model->facts->decoupled = decoupled;
+  model->facts->states.clear();
 }
 
 TNB_API void tnb_model_add_state(TRITONBACKEND_Model* model, const char* name) {

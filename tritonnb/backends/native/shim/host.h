@@ -86,8 +86,8 @@ TNB_API uint64_t tnb_backend_preferred_count(TRITONBACKEND_Backend* backend, int
 
 // Models and instances: `initialize` creates the object and calls the backend, `finalize` does the reverse.
 TNB_API TRITONBACKEND_Model* tnb_model_new(
-    TRITONBACKEND_Backend* backend, const char* name, uint64_t version, const char* directory, const char* config,
-    bool auto_complete, bool decoupled);
+    TRITONBACKEND_Backend* backend, const char* name, uint64_t version, const char* directory, bool auto_complete);
+TNB_API void tnb_model_configure(TRITONBACKEND_Model* model, const char* config, bool decoupled);
 TNB_API void tnb_model_add_state(TRITONBACKEND_Model* model, const char* name);
 TNB_API TRITONSERVER_Error* tnb_model_initialize(TRITONBACKEND_Model* model);
 TNB_API const char* tnb_model_config(TRITONBACKEND_Model* model);
