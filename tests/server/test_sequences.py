@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,38 @@ def test_python_model_can_use_implicit_state(write_model: Callable[..., Path], s
         assert step(1, 1) == 2
         assert step(5, 2) == 10
         assert step(1, 1, sequence_start=True) == 1
+
+
+RESIZED = STATEFUL.replace('"TOTAL_OUT", total)', '"TOTAL_OUT", np.ones((1, int(x[0, 0])), np.float32))').replace(
+    "import triton", "import numpy as np\nimport triton", 1
+)
+SAME_BUFFER = "use_same_buffer_for_input_output: true"
+
+
+@pytest.mark.parametrize("field", ["", SAME_BUFFER, SAME_BUFFER + " use_growable_memory: true"])
+def test_state_that_changes_its_size_is_kept_or_is_the_error_of_its_request(
+    write_model: Callable[..., Path], field: str, isolate: bool
+) -> None:
+    state = STATE.replace("dims: 1", f"dims: -1 {field}")
+    repository = write_model("m", RESIZED, f"sequence_batching {{ oldest {{ }} {state} }}")
+    with Server(repository, port=0, isolate=isolate) as server:
+
+        def step(value: float, sequence: int, **flags: Any) -> list[float]:
+            outputs: list[list[float]] = server["m"](X=[[value]], sequence_id=sequence, **flags)["Y"].tolist()
+            return outputs[0]
+
+        assert step(1, 1, sequence_start=True) == [1]
+        with ThreadPoolExecutor() as pool:
+            steps = [pool.submit(step, value, value, sequence_start=True) for value in (1, 3)]
+        assert steps[0].result() == [1]
+        if field == SAME_BUFFER:
+            with pytest.raises(InvalidArgumentError, match="state 'TOTAL_OUT': expected the size of input 'TOTAL_IN'"):
+                steps[1].result()
+            assert step(1, 3) == [1]  # an error leaves the state as it was
+        else:
+            assert steps[1].result() == [3]
+            assert step(1, 3) == [2, 2, 2]
+        assert step(1, 1) == [2]
 
 
 def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:

@@ -342,7 +342,11 @@ def publish_states(
                 # A view would keep the whole batch's output in memory until the sequence ends, and a model's output
                 # may be memory of the model or of its input.
                 part = _rows(name, array, row, rows) if batching else array
-                request.states.update(name, copy(part))
+                try:
+                    request.states.update(name, copy(part))
+                except TritonError as error:
+                    execution.fail(index, error)
+                    break
         row += rows
 
 

@@ -17,7 +17,7 @@ from tritonnb.backends.isolation.model_calls import not_healthy
 from tritonnb.backends.isolation.process import ChildProcess, ProcessEndedError, stops_within
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
-from tritonnb.core.messages import InferRequest
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.ownership import read_only_view
 
 _FIRST_S = 0.1
@@ -237,7 +237,13 @@ class IsolatedInstance(BackendModelInstance):
         for index, place in updates:
             states = execution.requests[index].states
             if states is not None:
-                states.update(place[0], read_only_view(codec.unpack(place, message.payload, copy=copy).array))
+                array = read_only_view(codec.unpack(place, message.payload, copy=copy).array)
+                try:
+                    states.update(place[0], array)
+                except TritonError as refused:
+                    if execution.responses[index] is None:  # a sender has it
+                        raise
+                    execution.responses[index] = InferResponse(error=refused)
         # The model has kept an array of its inputs, so this region is left to it, and the next batch gets another.
         if keeps_inputs:
             self._inputs.close()

@@ -132,16 +132,19 @@ class NativeBatch:
             execution.reported[index] = bool(outcome.reported)
         if outcome.rescheduled and not failed:
             execution.reschedule(index)
-        if request.states is not None and not failed:
-            for number in range(outcome.state_count):
-                state = read_tensor(outcome.states[number], f"model '{request.model_name}': state")
-                # A copy, since the memory belongs to the shim and is freed with the request.
-                request.states.update(state.name, state.array.copy())
-        if outcome.response is not None:
-            execution.answer(index, read_response(self._spec, outcome.response, request, final=True))
-            self._library.tnb_response_free(outcome.response)
-        elif outcome.pending:
-            execution.sender(index)  # sends the response later
+        try:
+            if request.states is not None and not failed:
+                for number in range(outcome.state_count):
+                    state = read_tensor(outcome.states[number], f"model '{request.model_name}': state")
+                    # A copy, since the memory belongs to the shim and is freed with the request.
+                    request.states.update(state.name, state.array.copy())
+            if outcome.response is not None:
+                execution.answer(index, read_response(self._spec, outcome.response, request, final=True))
+            elif outcome.pending:
+                execution.sender(index)  # sends the response later
+        finally:
+            if outcome.response is not None:
+                self._library.tnb_response_free(outcome.response)
 
     def _forget_if_done(self, token: int, pending: _Pending) -> None:
         # In either order: backends may release a request before its last response and after it.

@@ -343,7 +343,10 @@ class ModelExecutor:
         try:
             # An error leaves the state of the sequence as it was.
             if self._states and not response.has_error():
-                self._publish_states(request, response)
+                try:
+                    self._publish_states(request, response)
+                except TritonError as error:
+                    return InferResponse(error=error)
             return self._configure(to_core_response(response, output_names))
         except TritonError:
             raise

@@ -69,7 +69,7 @@ class States:
         Raises
         ------
         InvalidArgumentError
-            If no state of the model has this ``output_name``.
+            If no state of the model has this ``output_name``, or the size does not fit a common buffer.
         """
         state = self._by_output.get(output_name)
         if state is None:
@@ -77,8 +77,16 @@ class States:
         if self._scratch:
             return
         tensor = self.inputs[state.input_name]
-        # With a common buffer Triton keeps the shape and the datatype of the input.
+        # With a common buffer Triton keeps the shape and the datatype of the input, even if the size has changed: the
+        # next execution of the model would read beyond its state, or a part of it.
         if state.same_buffer:
+            if array.size != tensor.array.size:
+                raise InvalidArgumentError(
+                    f"state '{output_name}': expected the size of input '{state.input_name}', shape "
+                    f"{list(tensor.array.shape)}, got shape {list(array.shape)}: `use_same_buffer_for_input_output` "
+                    "keeps the shape",
+                    hint="remove `use_same_buffer_for_input_output`, so that the state may change its shape",
+                )
             array = array.reshape(tensor.array.shape)
         self.inputs[state.input_name] = Tensor(state.input_name, state.datatype, array)
 
@@ -92,7 +100,8 @@ class _State:
         self.input_name: str = config.input_name
         self.output_name: str = config.output_name
         self.datatype: DataType = BY_NUMBER.get(config.data_type, INVALID)  # Triton does not require a type
-        self.same_buffer = bool(config.use_same_buffer_for_input_output)
+        # Triton has growable buffers on a GPU only; arrays may have any size.
+        self.same_buffer = bool(config.use_same_buffer_for_input_output and not config.use_growable_memory)
         initial = config.initial_state[0] if config.initial_state else None
         dims = [1 if dim < 0 else dim for dim in (initial.dims if initial else config.dims)]
         shape = (1, *dims) if batching else tuple(dims)
