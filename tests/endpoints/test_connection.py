@@ -170,6 +170,9 @@ def test_body_beyond_the_limit_is_refused_and_the_rest_is_discarded(loop: Loop, 
         head, _, _ = CHUNKED.partition(b"2\r\nab")
         peer.feed(head, b"3e9\r\n" + b"a" * 1001)
     assert peer.wire.sent.startswith(b"HTTP/1.1 413 ")
+    size = b"1001" if announced else b"more"
+    text = b"request body: expected at most 1000 bytes, got %s: send less, or raise HttpOptions.max_body_size" % size
+    assert b'{"error":"%s"}' % text in peer.wire.sent
     assert b"Connection: close" in peer.wire.sent
     assert peer.wire.state == "shut"
     peer.feed(b"a" * 5000)

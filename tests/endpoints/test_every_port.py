@@ -60,7 +60,9 @@ def test_requests_from_other_hosts_and_origins_are_refused(
 @pytest.mark.parametrize("port", PORTS)
 def test_body_beyond_the_limit_is_refused(server: Server, port: str) -> None:
     head = f"POST {PATHS[port]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LIMIT + 1}\r\n\r\n"
-    assert ask(server, port, head.encode()).startswith(b"HTTP/1.1 413 ")
+    answer = ask(server, port, head.encode())
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"request body: expected at most %d bytes, got %d: " % (LIMIT, LIMIT + 1) in answer
 
 
 @pytest.mark.parametrize("port", PORTS)

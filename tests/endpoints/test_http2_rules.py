@@ -299,3 +299,12 @@ async def test_message_that_exceeds_the_limit_after_decompression_is_refused(ser
     assert b"decompressed message expected at most 67108864 bytes" in fields
     client.send(client.request(3, 3))
     assert await client.answer() == (3, [3])
+
+
+@with_server
+async def test_message_that_is_longer_than_the_limit_is_refused_before_it_is_sent(server: Running) -> None:
+    client = await server.connect()
+    client.send(client.headers(1), frame(DATA, 0, 1, struct.pack(">BI", 0, 1 << 31)))
+    _, fields = await client.until(HEADERS, END_STREAM)
+    assert b"'grpc-status': '8'" in fields
+    assert b"message: expected at most 2147483647 bytes, got 2147483648: send fewer tensors at a time" in fields

@@ -15,7 +15,7 @@ from tests.scale.deployment import Deployment
 from tritonnb.backends.functions import FunctionBackend, function_config
 from tritonnb.core.datatypes import BYTES
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.options import RAISE_BODY_SIZE, HttpOptions, too_large
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.engine.repository.directories import ModelSource
@@ -67,7 +67,10 @@ def check_max_input_size() -> None:
 
 def check_max_body_size() -> None:
     with serving(http=HttpOptions(max_body_size=20)) as deployment:
-        assert infer(deployment) == (413, '{"error":"request body exceeds the limit"}')
+        assert infer(deployment) == (
+            413,
+            json.dumps({"error": too_large(20, 0, RAISE_BODY_SIZE)}, separators=(",", ":")),
+        )
         assert deployment.send("GET", "/v2/health/live")[0] == 200
 
 

@@ -24,6 +24,7 @@ from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, error_body
 from tritonnb.endpoints.http.inference import response_bytes
+from tritonnb.endpoints.http.options import RAISE_BODY_SIZE, too_large
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTES, Route, find_route, routed_path
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
@@ -141,7 +142,8 @@ class HttpIngress:
             return
         body = await _read_body(receive, self._options.max_body_size)
         if body is None:
-            await _send_response(send, response_bytes(413, JSON, error_body("request body exceeds the limit")))
+            text = too_large(self._options.max_body_size, 0, RAISE_BODY_SIZE)
+            await _send_response(send, response_bytes(413, JSON, error_body(text)))
             return
         request = HttpRequest(scope, body)
         openai = self._openai if OPENAI_PATHS.fullmatch(request.path) else None

@@ -23,6 +23,7 @@ from tritonnb.endpoints.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.options import RAISE_BODY_SIZE, too_large
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length, plain_number, takes_long
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
@@ -173,8 +174,7 @@ class Inference:
                 body = (decompress or _decompress)(body, head.content_encoding, services.max_input_size)
                 if len(body) > services.max_body_size:
                     raise InvalidArgumentError(
-                        f"decompressed request body: expected at most {services.max_body_size} bytes, got {len(body)}; "
-                        "HttpOptions.max_body_size is the limit"
+                        "decompressed " + too_large(services.max_body_size, len(body), RAISE_BODY_SIZE)
                     )
             length = head.json_size
             if not 0 <= length <= len(body):

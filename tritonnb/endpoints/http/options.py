@@ -7,6 +7,21 @@ from dataclasses import dataclass
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.option_types import check_types
 
+#: What a client can do about a body that is too large: by the limit.
+RAISE_BODY_SIZE = "send less, or raise HttpOptions.max_body_size"
+RAISE_INPUT_SIZE = "send less, or raise --http-max-input-size (HttpOptions.max_input_size)"
+
+
+def too_large(limit: int, size: int, remedy: str) -> str:
+    """Return the error for a request body of more than ``limit`` bytes; its size is 0 if it is not known.
+
+    Examples
+    --------
+    >>> too_large(20, 0, RAISE_BODY_SIZE)
+    'request body: expected at most 20 bytes, got more: send less, or raise HttpOptions.max_body_size'
+    """
+    return f"request body: expected at most {limit} bytes, got {size or 'more'}: {remedy}"
+
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:

@@ -43,8 +43,9 @@ class MetricsEndpoint(Endpoint):
             # Scrapes come every few seconds and would fill a debug log.
             log_function=lambda handler: None,
         )
-        max_body_size = min(_MAX_BODY, http.max_body_size)
-        super().__init__(host, HttpServer(start_in(application), max_body_size=max_body_size))
+        limit = min(_MAX_BODY, http.max_body_size)
+        remedy = "a request for metrics needs no body"
+        super().__init__(host, HttpServer(start_in(application), max_body_size=limit, body_remedy=remedy))
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for requests in progress."""

@@ -10,7 +10,7 @@ from tornado import routing, web
 
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
-from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.options import RAISE_BODY_SIZE, RAISE_INPUT_SIZE, HttpOptions
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
@@ -67,5 +67,5 @@ def openai_endpoint(engine: Engine, *, host: str, options: OpenAiOptions, http: 
     routes = rules(engine, http.max_input_size, Admission(http, host), options)
     application = web.Application(routes, log_function=lambda handler: None)
     # Requests of this API are JSON only, so that the limit for JSON is the limit for the body.
-    max_body_size = min(http.max_input_size, http.max_body_size)
-    return Endpoint(host, HttpServer(start_in(application), max_body_size=max_body_size))
+    limit, remedy = min((http.max_input_size, RAISE_INPUT_SIZE), (http.max_body_size, RAISE_BODY_SIZE))
+    return Endpoint(host, HttpServer(start_in(application), max_body_size=limit, body_remedy=remedy))

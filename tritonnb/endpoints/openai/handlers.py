@@ -22,6 +22,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.inference import InferenceHandler, PendingRequests
 from tritonnb.endpoints.http.handlers.metadata import compact_json
+from tritonnb.endpoints.http.options import RAISE_INPUT_SIZE, too_large
 from tritonnb.endpoints.http.routes import PARAMETERS
 from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
@@ -145,7 +146,7 @@ class OpenAiHandler(InferenceHandler):
         """Check whether the caller may use the route, and the size of the body (Tornado's interface)."""
         self._access.check(self.request.path, self.request.headers.get)
         if len(self.request.body) > self.max_input_size:
-            text = f"expected a request of at most {self.max_input_size} bytes, got {len(self.request.body)}"
+            text = too_large(self.max_input_size, len(self.request.body), RAISE_INPUT_SIZE)
             raise OpenAiError(text, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
     def write_error(self, status_code: int, **details: Any) -> None:

@@ -247,7 +247,7 @@ class _Traces(web.RequestHandler):
 async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[HttpServer, int]:
     routes = [(PATH, _Traces, {"receiver": weakref.ref(receiver)})]
     application = web.Application(routes, log_function=lambda handler: None)
-    transport = HttpServer(start_in(application), max_body_size=_MAX_MESSAGE)
+    transport = HttpServer(start_in(application), max_body_size=_MAX_MESSAGE, body_remedy="export in smaller batches")
     port = await transport.start(host, port)
     forks.ports[port] += 1
     return transport, port

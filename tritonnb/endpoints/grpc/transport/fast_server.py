@@ -218,7 +218,8 @@ class _Call:
             compressed, length = _PREFIX.unpack_from(data, at)
             # The limit is Triton's, and the status grpcio's.
             if length > LARGEST_MESSAGE:
-                self._abort(RESOURCE_EXHAUSTED, "received message larger than max")
+                text = f"message: expected at most {LARGEST_MESSAGE} bytes, got {length}"
+                self._abort(RESOURCE_EXHAUSTED, f"{text}: send fewer tensors at a time, or use shared memory")
                 break
             start, stop = at + 5, at + 5 + length
             if len(data) < stop:

@@ -22,6 +22,7 @@ from typing import Final, Protocol, cast
 from tornado.iostream import StreamClosedError
 
 from tritonnb.endpoints.back_pressure import MAX_UNREAD, SlowReaders, Turns, share
+from tritonnb.endpoints.http.options import too_large
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import (
     DelegateError,
@@ -51,7 +52,6 @@ def _refusal(line: bytes, reason: bytes) -> bytes:
     return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body)
 
 
-_TOO_LARGE = _refusal(b"413 Request Entity Too Large", b"request body exceeds the limit")
 _TOO_MANY_CHUNKS = _refusal(
     b"400 Bad Request",
     b"Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks.",
@@ -71,6 +71,8 @@ class ConnectionServer(Protocol):
     slow_readers : SlowReaders
     max_body_size : int
         Bytes of a request body that are accepted.
+    body_remedy : str
+        What a client can do about a larger body.
     written : asyncio.Future
         Done: for writes that need no wait.
     """
@@ -81,6 +83,7 @@ class ConnectionServer(Protocol):
     turns: Turns
     slow_readers: SlowReaders
     max_body_size: int
+    body_remedy: str
     written: asyncio.Future[None]
 
     def start_request(self, exchange: Exchange) -> MessageDelegate:
@@ -302,7 +305,7 @@ class Http1Connection(RequestReceiver):
         self._body_size = 0
         # Refused by its announced length, before any of the body is read.
         if head.length > self._server.max_body_size:
-            self._refuse(exchange, _TOO_LARGE)
+            self._refuse_body(exchange, head.length)
             return False
         if head.expects_continue:
             exchange.expects_continue = True
@@ -323,11 +326,15 @@ class Http1Connection(RequestReceiver):
         exchange = self._exchanges[-1]
         self._body_size += len(chunk)
         if self._body_size > self._server.max_body_size:
-            self._refuse(exchange, _TOO_LARGE)
+            self._refuse_body(exchange)
         elif exchange.body is not None:
             exchange.body.add(chunk)
         elif exchange.delegate is not None:
             exchange.delegate.data_received(chunk)
+
+    def _refuse_body(self, exchange: Exchange, size: int = 0) -> None:
+        text = too_large(self._server.max_body_size, size, self._server.body_remedy)
+        self._refuse(exchange, _refusal(b"413 Request Entity Too Large", text.encode()))
 
     def too_many_chunks(self) -> None:
         """Refuse a body with too many chunks."""

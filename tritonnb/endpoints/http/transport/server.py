@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tritonnb.endpoints.back_pressure import SlowReaders, Turns
 from tritonnb.endpoints.endpoint import Listener, close_connections, listen
+from tritonnb.endpoints.http.options import RAISE_BODY_SIZE
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.exchange import Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
@@ -66,6 +67,8 @@ class HttpServer:
         Makes the delegate of a new request.
     max_body_size : int
         Bytes of a request body that are accepted.
+    body_remedy : str, optional
+        What a client can do about a larger body, for the error.
     idle_timeout : float, optional
         A connection without a request is closed after these seconds.
     reuse_port : bool, optional
@@ -79,6 +82,7 @@ class HttpServer:
         start_request: StartRequest,
         *,
         max_body_size: int,
+        body_remedy: str = RAISE_BODY_SIZE,
         idle_timeout: float = 3600.0,
         reuse_port: bool = False,
         max_unread_size: int = 1 << 30,
@@ -86,6 +90,7 @@ class HttpServer:
         self.start_request = start_request
         self.heads = HeadCache()
         self.max_body_size = max_body_size
+        self.body_remedy = body_remedy
         self.connections: set[Http1Connection] = set()
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
