@@ -15,6 +15,7 @@ MODELS := $(VENV)/.models
 COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
 RAY := build/ray
+PERF_ANALYZER := build/perf_analyzer
 FUZZ := build/fuzz
 SECONDS ?= 60
 EXAMPLES ?= 100
@@ -44,8 +45,8 @@ step = @printf '%-56s' '$(1)'; begin=$$(date +%s); { $(2); } >/dev/null && echo 
 install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet $(2); } || { \
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
-.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast laws test-debug test-tensorflow test-ray fuzz \
-	chromium node valgrind check check-javascript check-budget docs site bench bench-report wheel models clean
+.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast laws test-debug test-tensorflow test-ray \
+	test-perf-analyzer fuzz chromium node valgrind libb64 check check-javascript check-budget docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
 	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN --LabApp.default_url=/lab/tree/notebooks/01_quickstart.ipynb
@@ -103,6 +104,12 @@ test-ray: $(RAY)/.installed
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/project/test_how_to.py -k scale-with-ray
 
+# NVIDIA's load generator, which needs libb64: `make libb64`.
+test-perf-analyzer: $(MODELS) $(COMPILED) $(PERF_ANALYZER)/.installed
+	PERF_ANALYZER=$(CURDIR)/$(PERF_ANALYZER)/bin/perf_analyzer \
+		LD_LIBRARY_PATH=$$(echo $(CURDIR)/$(PERF_ANALYZER)/lib/python3*/site-packages/nvidia/cuda_runtime/lib) \
+		$(BIN)/python -m pytest tests/perf_analyzer
+
 # One target of tools/fuzz with coverage guidance: `make fuzz TARGET=http SECONDS=600`.
 fuzz: $(FUZZ)/.installed
 	$(FUZZ)/bin/python -m tools.fuzz $(TARGET) --seconds $(SECONDS)
@@ -118,6 +125,10 @@ node:
 # For `make check-budget`, which counts instructions with it.
 valgrind:
 	command -v valgrind || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends valgrind)
+
+# For `make test-perf-analyzer`: what its program is linked with.
+libb64:
+	ldconfig -p | grep -q libb64.so.0d || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends libb64-0d)
 
 check: $(ALL)
 	$(BIN)/ruff check .
@@ -198,6 +209,11 @@ $(TENSORFLOW)/.installed: pyproject.toml | $(TENSORFLOW)/.created
 
 $(RAY)/.installed: pyproject.toml | $(RAY)/.created
 	$(call step,installing Ray,$(call install,$(RAY),--editable '.[ray]' 'tritonclient[http]' pytest pytest-timeout hypothesis))
+	@touch $@
+
+# The last wheel whose program needs no glibc 2.38, which Debian 12 does not have.
+$(PERF_ANALYZER)/.installed: | $(PERF_ANALYZER)/.created
+	$(call step,installing perf_analyzer,$(call install,$(PERF_ANALYZER),--no-deps tritonclient==2.51.0 nvidia-cuda-runtime-cu12==12.9.79))
 	@touch $@
 
 $(FUZZ)/.installed: pyproject.toml | $(FUZZ)/.created

@@ -18,7 +18,7 @@ import pytest
 #: Reasons, as regular expressions, for which a test is skipped in each run: what continuous integration cannot have.
 EXCEPTIONS = (
     "TRITON_PREFIX|needs a tritonserver",  # a real Triton server
-    "PERF_ANALYZER|TRITON_CLIENT_CHECKOUT|TRITONNB_PYTHON_BACKEND|TRITON_BACKENDS_CHECKOUT",  # NVIDIA's sources
+    "TRITON_CLIENT_CHECKOUT|TRITONNB_PYTHON_BACKEND|TRITON_BACKENDS_CHECKOUT",  # NVIDIA's sources
     "Python 3.12 limits the recursion|this system|on this platform",  # other systems, and other versions of Python
     "hadolint is not installed|recordings of alsa-utils|axe-core",  # programs and files of other package managers
     "OpenVINO has the property|it is there",  # the refusal of what the installed version does not have

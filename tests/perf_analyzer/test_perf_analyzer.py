@@ -1,7 +1,7 @@
 """NVIDIA's ``perf_analyzer`` against this server: every mode ends well, and its figures are the server's.
 
-The program is named by the environment variable ``PERF_ANALYZER``: that of the package ``perf-analyzer``, or a script
-that starts it (it needs glibc 2.38).
+The program is named by the environment variable ``PERF_ANALYZER``: that of the wheel of tritonclient 2.51.0, which
+``make test-perf-analyzer`` installs, or that of the package ``perf-analyzer``, which needs glibc 2.38.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 REPOSITORIES = [HERE / "models", HERE.parent / "models", HERE.parents[1] / "model_repository"]
 MODELS = ["accumulate", "addsub", "cached", "chain", "countdown", "identity_fp32", "string_upper"]
 PROGRAM = os.environ.get("PERF_ANALYZER", "")
-pytestmark = pytest.mark.skipif(not PROGRAM, reason="PERF_ANALYZER names no perf_analyzer")
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="make test-perf-analyzer runs these tests")
 
 REQUESTS = 100
 FILES = {
@@ -83,6 +83,7 @@ def server() -> Iterator[Server]:
         "model_control_mode": "explicit",
         "load_models": MODELS,
         "cache_config": {"local": {"size": "1048576"}},
+        "allow_client_shm": True,
     }
     ports: dict[str, Any] = {"port": 0, "grpc_port": 0, "metrics_port": 0, "metrics": MetricsOptions()}
     with Server(REPOSITORIES, **ports, **explicit) as server:
