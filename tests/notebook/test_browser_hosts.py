@@ -11,7 +11,9 @@ import pytest
 import tritonnb as tnb
 from tests.notebook.test_browser_ensemble_graph import graph_of
 from tests.notebook.test_browser_view_truth import DELAYED
+from tritonnb.notebook import views
 from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.containers import Markup
 from tritonnb.notebook.dashboard import Charts, ModelList, Tiles
 from tritonnb.notebook.debugger_view import DebuggerPanel
 from tritonnb.notebook.ensemble_view import Graph
@@ -148,6 +150,7 @@ WIDGETS: dict[str, Any] = {
     "tiles": lambda: Tiles(tiles=TILES),
     "charts": lambda: Charts(series=SERIES, recent={"rate": 1, "errors": 0, "n": 3, "busy": 0.2}, periods=[]),
     "ensemble graph": graph,
+    "table": lambda: Markup(REC.blame()._repr_html_()),
 }
 
 
@@ -181,3 +184,19 @@ def _state(widget: anywidget.AnyWidget) -> dict[str, Any]:
     """The traits of a widget that its script reads."""
     state = {key: getattr(widget, key) for key in widget.keys if not key.startswith("_")}
     return {key: value for key, value in state.items() if isinstance(value, str | bool | int | float | list | dict)}
+
+
+def test_last_state_is_hidden_below_its_live_widget_only(shared_page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(views, "display", lambda data, **options: shown.append(data["text/html"]))
+    one, other = (BatchView(recorded_history(REC)) for _ in range(2))
+    for view in (one, other):
+        view._show({"text/html": "<p>A figure</p>"}, update=False)
+    outputs = [f"<div id='live' class='{' '.join(one._dom_classes)}'></div>", *shown]
+    shared_page.set_content("<!doctype html>" + "".join(f"<div class='output'>{output}</div>" for output in outputs))
+    states = shared_page.locator(".tnb-last-state")
+    assert [states.nth(number).is_visible() for number in range(2)] == [False, True]
+    shared_page.evaluate("() => document.getElementById('live').remove()")
+    assert [states.nth(number).is_visible() for number in range(2)] == [True, True]
+    for view in (one, other):
+        view.close()

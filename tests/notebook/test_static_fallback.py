@@ -69,7 +69,7 @@ def test_saved_comparison_has_its_table(outputs: Outputs) -> None:
 @pytest.mark.parametrize("name", ["watch", "dashboard", "view", "what_if"])
 def test_saved_state_begins_with_its_time(outputs: Outputs, name: str) -> None:
     _, still = outputs[name]
-    body = still["text/html"].partition("<div class='tnb-last-state'>")[2]
+    body = still["text/html"].partition("<div class='tnb-last-state")[2].partition(">")[2]
     assert re.match(r"<p class='tnb-saved'><b>Picture saved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.</b> Run the cell", body)
 
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+import tritonnb as tnb
+from tritonnb.notebook.config_editor import ConfigEditor
+from tritonnb.notebook.live_batch_view import LiveBatchView
+from tritonnb.notebook.traffic import Traffic
 from tritonnb.notebook.views import find_view, forget_view, open_view
 from tritonnb.server.server import Server
 
 
 class View:
     """A stand-in for a widget."""
+
+    comm = SimpleNamespace(_closed=False)
 
 
 class Other(View):
@@ -45,3 +55,31 @@ def test_views_of_a_freed_server_are_forgotten() -> None:
     del server
     gc.collect()
     assert view() is None
+
+
+@pytest.mark.parametrize("kind", [LiveBatchView, Traffic, ConfigEditor])
+def test_view_that_its_host_has_closed_is_opened_again(kind: Any) -> None:
+    """marimo closes the comms of the widgets of a cell that runs again, and the cell asks for its view again."""
+    methods = {LiveBatchView: "watch", Traffic: "traffic", ConfigEditor: "edit"}
+    with Server(port=0) as server:
+
+        @server.model(max_batch_size=8)
+        def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X * 2
+
+        dashboard = server.dashboard()
+        first = getattr(server["double"], methods[kind])()
+        for view in (first, dashboard):
+            view.comm.close()
+        again = getattr(server["double"], methods[kind])()
+        assert again is not first
+        assert first.comm is None
+        assert again is find_view(kind, server, "double")
+        assert server.dashboard() is not dashboard
+
+
+def test_view_of_a_recording_that_its_host_has_closed_is_opened_again() -> None:
+    rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], tnb.fixed(10))
+    first = rec.view()
+    first.comm.close()
+    assert rec.view() is not first

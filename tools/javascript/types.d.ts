@@ -14,7 +14,14 @@ interface WidgetModel<State> {
   off(event: string, listener: Listener): void;
 }
 type Listener = (message?: any) => void;
-interface WidgetContext<State> { model: WidgetModel<State>; el: HTMLElement }
+interface WidgetContext<State> { model: WidgetModel<State>; el: HTMLElement; host?: WidgetHost }
+/** What anywidget gives a widget to show others; a reference is `anywidget:` and the id of a model. */
+interface WidgetHost {
+  getModel(reference: string): Promise<WidgetModel<any>>;
+  getWidget(reference: string): Promise<{ render(view: { el: HTMLElement; signal: AbortSignal }): Promise<void> }>;
+}
+interface GroupState { children: string[]; titles: string[]; css_class: string; shared: string }
+interface GroupChild { node: HTMLElement; controller: AbortController; model: WidgetModel<any> | null }
 
 /** The pages have elements of HTML and of SVG only. */
 interface Element extends HTMLOrSVGElement {}

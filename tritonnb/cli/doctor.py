@@ -22,7 +22,6 @@ _PACKAGES = {
     "httptools": "fast HTTP transport (otherwise Tornado's)",
     "uvloop": "fast event loop (otherwise asyncio's)",
     "tritonclient": "protobuf schema, client",
-    "ipywidgets": "notebook views",
     "anywidget": "notebook views",
     "matplotlib": "plots",
     **{

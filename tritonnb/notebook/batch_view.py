@@ -12,7 +12,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import anywidget
-import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -22,9 +21,10 @@ from tritonnb.core.json_types import Json
 from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.lab.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
+from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
-from tritonnb.notebook.views import StaticFallback
+from tritonnb.notebook.views import StaticFallback, is_connected
 from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.recording import Recording
@@ -57,7 +57,9 @@ def view(recording: Recording) -> BatchView:
     """
     recording.require_every_request("view()")
     events, shown = _open_views.get(recording, (None, None))
-    if shown is None or shown.comm is None or events is not recording.events:  # closed, or of a recording in progress
+    if (
+        shown is None or not is_connected(shown) or events is not recording.events
+    ):  # closed, or of a recording in progress
         shown = _new_view(recording)
         _open_views[recording] = recording.events, shown
     return shown
@@ -212,7 +214,7 @@ def compare(comparison: Comparison) -> ComparisonView:
 
     Returns
     -------
-    ipywidgets.VBox
+    ComparisonView
 
     Examples
     --------
@@ -231,22 +233,19 @@ def compare(comparison: Comparison) -> ComparisonView:
             spans[-1][1] = until  # the shorter run is known until then: nothing happened any more
         batches = {**batches, "differs": differs}
         shown.history = {**shown.history, "now": until, "spans": spans, "batches": batches}
-    widgets.jslink((views[0], "moment"), (views[1], "moment"))
     difference = comparison.difference()
-    table = widgets.HTML(comparison._repr_html_())
-    table.add_class("jp-RenderedHTMLCommon")  # looks like those of other outputs
     names = [html.escape(name.capitalize() if comparison.recorded else name) for name in comparison.names]
-    before = widgets.HTML(f"<b>{names[0]}</b>")
-    after = widgets.HTML(f"<b>{names[1]}</b>: {html.escape(difference)}")
-    return ComparisonView(comparison, [table, before, views[0], after, views[1]])
+    before = Markup(f"<b>{names[0]}</b>")
+    after = Markup(f"<b>{names[1]}</b>: {html.escape(difference)}")
+    return ComparisonView(comparison, [Markup(comparison._repr_html_()), before, views[0], after, views[1]])
 
 
-class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class ComparisonView(StaticFallback, Group):
     """Both runs of a comparison, one below the other."""
 
-    def __init__(self, comparison: Comparison, children: list[widgets.Widget]) -> None:
+    def __init__(self, comparison: Comparison, children: list[anywidget.AnyWidget]) -> None:
         self._comparison = comparison
-        super().__init__(children)
+        super().__init__(children, shared="moment")
 
     def __repr__(self) -> str:
         return repr(self._comparison)

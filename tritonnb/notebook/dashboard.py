@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import anywidget
-import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config
+from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.ensemble_view import Graph
 from tritonnb.notebook.html_reprs import model_card, server_card, server_title
 from tritonnb.notebook.live_batch_view import LiveBatchView, open_live_view
@@ -72,7 +72,7 @@ def open_dashboard(server: Server, model: str | None = None) -> Dashboard:
     return dashboard
 
 
-class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class Dashboard(StaticFallback, Group):
     """The widget; `close` closes it and everything that it opened.
 
     Parameters
@@ -93,14 +93,13 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     ...     dashboard.close()
     """
 
+    _css = stylesheet("group", "dashboard")
+
     def __init__(self, server: Server, model: str | None = None) -> None:
         self._server = server
         self._monitor = ServerMonitor(server)
-        self._title, self._card, self._statistics = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        for card in (self._title, self._card, self._statistics):
-            card.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
-        self._title.add_class("tnb-title")
-        self._models, self._tiles, self._charts = ModelList().add_class("tnb-side"), Tiles(), Charts()
+        self._title, self._card, self._statistics = Markup(css_class="tnb-title"), Markup(), Markup()
+        self._models, self._tiles, self._charts = ModelList(), Tiles(), Charts()
         self._graph = Graph(self._show_step)
         self._model: ModelHandle | None = None
         self._served = False
@@ -109,17 +108,16 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._view: LiveBatchView | None = None
         self._picture = ""
         self._picture_after_s = 0.0
-        self._live, self._configuration = widgets.VBox(), widgets.VBox()
+        self._live, self._configuration = Group(), Group()
         tabs = {
             "Live": self._live, "Configuration": self._configuration,
             "Statistics": self._statistics, "Server": self._card,
         }  # fmt: skip
-        self._tabs = widgets.Tab(tuple(tabs.values()), titles=tuple(tabs), selected_index=0)
-        self._main = widgets.VBox([self._tiles, self._tabs]).add_class("tnb-main")
-        self._body = widgets.HBox([self._models, self._main]).add_class("tnb-body")
+        self._tabs = Group(tuple(tabs.values()), titles=tuple(tabs))
+        self._main = Group([self._tiles, self._tabs], css_class="tnb-main")
+        self._body = Group([self._models, self._main], css_class="tnb-body")
         self._worker = Worker("tritonnb dashboard", self._run, self._refresh, _POLL_S)
-        super().__init__([self._title, self._body])
-        self.add_class("tnb-dashboard")
+        super().__init__([self._title, self._body], css_class="tnb-dashboard")
         try:
             self._monitor.update()
             self._models.models = self._monitor.models()
@@ -272,7 +270,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._tiles.tiles = []
             self._live.children = (self._statistics,)
             return
-        picture: widgets.Widget
+        picture: anywidget.AnyWidget
         traffic = self._open_part(Traffic, open_traffic)
         if model.config.HasField("ensemble_scheduling"):  # an ensemble itself has no batches
             picture = self._graph

@@ -10,7 +10,6 @@ import html
 from collections.abc import Callable
 
 import anywidget
-import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import TritonError
@@ -19,6 +18,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.lab.analysis.debugger import QUANTITIES, Debugger
 from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.containers import Group
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.notebook.views import StaticFallback
@@ -58,7 +58,7 @@ def view(debugger: Debugger) -> DebuggerView:
     return DebuggerView(debugger)
 
 
-class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class DebuggerView(StaticFallback, Group):
     """A debugger as a widget; use `Debugger.view`.
 
     A debugger at the beginning is moved to the first event at which its rules have a choice.

@@ -6,10 +6,10 @@ import html
 from collections.abc import Callable
 
 import anywidget
-import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.json_types import Json
+from tritonnb.notebook.containers import Markup
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.step_batches import MOST_EVENTS, StepBatches, newest_requests
 from tritonnb.notebook.views import PolledView
@@ -50,9 +50,8 @@ class EnsembleView(PolledView):
         self._graph.graph = self._monitor.graph(model.name)
         self._batches = StepBatches()
         self._batches.picture = self._newest()
-        widgets.jslink((self._batches, "lit"), (self._graph, "lit"))
-        status = widgets.HTML(f"<b>{html.escape(model.name)}</b>: select a step to see its batches.")
-        super().__init__(f"tritonnb view {model.name}", status, [self._graph, self._batches])
+        status = Markup(f"<b>{html.escape(model.name)}</b>: select a step to see its batches.")
+        super().__init__(f"tritonnb view {model.name}", status, [self._graph, self._batches], shared="lit")
 
     def refresh(self) -> None:
         """Read the queues, the times of the steps and the newest requests; called on the thread of the view."""

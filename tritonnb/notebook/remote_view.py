@@ -9,8 +9,6 @@ from contextlib import ExitStack, suppress
 from functools import reduce
 from typing import Any, cast
 
-import ipywidgets as widgets
-
 from tritonnb.client.connection import Remote, RemoteModelHandle
 from tritonnb.client.trace_state import TRACE_COUNT, changed_settings
 from tritonnb.core.errors import TritonError
@@ -23,6 +21,7 @@ from tritonnb.lab.traces.live_events import LiveEvents
 from tritonnb.lab.traces.otlp_receiver import OtlpReceiver
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.config_editor import ConfigEditor
+from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.html_reprs import activity_cells, remote_card
 from tritonnb.notebook.statistics_view import StatisticsDashboard, StatisticsView
 from tritonnb.notebook.view_session import ViewSession
@@ -81,7 +80,7 @@ class RemoteBatchView(PolledView):
     ----------
     batches : BatchView or None
         None until the first batches have come.
-    status : ipywidgets.HTML
+    status : Markup
         Says where the batches come from, and how many were received.
 
     Examples
@@ -113,7 +112,7 @@ class RemoteBatchView(PolledView):
         receiver.subscribe(self._events.add)
         self._settings.callback(receiver.unsubscribe, self._events.add)
         self.batches: BatchView | None = None
-        super().__init__(f"tritonnb remote view {model.name}", widgets.HTML(self._text()))
+        super().__init__(f"tritonnb remote view {model.name}", Markup(self._text()))
 
     def recording(self) -> Recording:
         """Return the newest requests as a recording."""
@@ -137,7 +136,7 @@ class RemoteBatchView(PolledView):
         if self.batches is None:  # its first picture shows the time span of the first batches
             self.batches = BatchView(self._session.history(), self.recording())
             self._parts.append(self.batches)
-            self.children = self._parts
+            self.children = tuple(self._parts)
         else:
             self.batches.send(delivery)
             self.batches.history = self._session.history()
@@ -209,7 +208,7 @@ class ReplicasView(PolledView):
 
     Attributes
     ----------
-    status, replicas, sequences, models : ipywidgets.HTML
+    status, replicas, sequences, models : Markup
         What is shown, and where from; a row for each replica; a row for each replica and model with live sequences;
         the models of the deployment when the view was opened.
     """
@@ -218,13 +217,11 @@ class ReplicasView(PolledView):
         self._remote = remote
         self._totals: dict[str, Json] = {}  # over the models of each replica
         self._read_s = time.monotonic()
-        self.status, self.replicas, self.sequences = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.status, self.replicas, self.sequences = Markup(), Markup(), Markup()
         remote.replicas()  # raises an error if the server is not a deployment
-        self.models = widgets.HTML(remote_card(remote))
+        self.models = Markup(remote_card(remote))
         parts = {"Replicas": self.replicas, "Sequences": self.sequences, "Models": self.models}
-        tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)
-        for part in parts.values():
-            part.add_class("jp-RenderedHTMLCommon")
+        tabs = Group(tuple(parts.values()), titles=tuple(parts))
         self.refresh()
         super().__init__(f"tritonnb replicas {remote.url}", self.status, [tabs])
         self._parts += parts.values()

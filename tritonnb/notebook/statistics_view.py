@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import ipywidgets as widgets
-
 from tritonnb.client.connection import Remote, RemoteModelHandle
 from tritonnb.core.errors import TritonError
 from tritonnb.core.html_table import html_table
 from tritonnb.core.json_types import Json
 from tritonnb.lab.figures.palette import DARK_PAGES, style_sheet
+from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.dashboard import ModelList, Tiles
 from tritonnb.notebook.html_reprs import activity_cells, remote_model_card, statistics_card
 from tritonnb.notebook.views import PolledView
-from tritonnb.notebook.widget_files import STATIC
+from tritonnb.notebook.widget_files import STATIC, stylesheet
 from tritonnb.scale.merge import add_entries
 from tritonnb.telemetry.statistics_entry import difference
 
@@ -138,20 +137,18 @@ class StatisticsView(PolledView):
 
     Attributes
     ----------
-    status, picture, table, batch_sizes : ipywidgets.HTML
+    status, picture, table, batch_sizes : Markup
         The source, the last minute, the last seconds as a table, and the batch sizes since the view was opened.
     """
 
     def __init__(self, model: RemoteModelHandle) -> None:
         self._model = model
         self._history = StatisticsHistory(model.stats())
-        status = widgets.HTML(
+        status = Markup(
             f"<b>{html.escape(model.name)}</b>, from differences of the statistics, without traces: batch sizes and "
             "mean times, but no single batches and no reasons."
         )
-        self.picture, self.table, self.batch_sizes = (widgets.HTML(picture(())), widgets.HTML(), widgets.HTML())
-        for part in (self.table, self.batch_sizes):
-            part.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
+        self.picture, self.table, self.batch_sizes = Markup(picture(())), Markup(), Markup()
         parts = [self.picture, self.table, self.batch_sizes]
         super().__init__(f"tritonnb statistics {model.name}", status, parts)
 
@@ -173,7 +170,7 @@ class StatisticsDashboard(PolledView):
 
     Attributes
     ----------
-    status, picture, details : ipywidgets.HTML
+    status, picture, details : Markup
         The server; the last minute of the selected model; its table, tensors and scheduler.
     models : ModelList
     tiles : Tiles
@@ -192,24 +189,23 @@ class StatisticsDashboard(PolledView):
     double
     """
 
+    _css = stylesheet("group", "dashboard")
+
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
         self._histories: dict[str, StatisticsHistory] = {}
         self._card = ""  # of the model that is shown
-        self.models, self.tiles = ModelList().add_class("tnb-side"), Tiles()
-        self.picture, self.details = widgets.HTML(), widgets.HTML()
-        self.details.add_class("jp-RenderedHTMLCommon")
-        main = widgets.VBox([self.tiles, self.picture, self.details]).add_class("tnb-main")
-        body = widgets.HBox([self.models, main]).add_class("tnb-body")
+        self.models, self.tiles, self.picture, self.details = ModelList(), Tiles(), Markup(), Markup()
+        main = Group([self.tiles, self.picture, self.details], css_class="tnb-main")
+        body = Group([self.models, main], css_class="tnb-body")
         metadata = remote.metadata()
         server = html.escape(f"{metadata['name']} {metadata['version']}")
-        status = widgets.HTML(f"<b>{server}</b> at {html.escape(remote.url)}, from its statistics, read every second.")
+        status = Markup(f"<b>{server}</b> at {html.escape(remote.url)}, from its statistics, read every second.")
         self._read()
         self.models.selected = next((model["name"] for model in self.models.models), "")
         self._show_selected()
-        super().__init__(f"tritonnb dashboard {remote.url}", status, [body])
+        super().__init__(f"tritonnb dashboard {remote.url}", status, [body], css_class="tnb-dashboard")
         self._parts += [main, self.models, self.tiles, self.picture, self.details]
-        self.add_class("tnb-dashboard")
         self.models.observe(lambda change: self._worker.submit(self._show_selected), "selected")
 
     def refresh(self) -> None:

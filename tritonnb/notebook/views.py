@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import ipywidgets as widgets
+import anywidget
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from tritonnb.core.copies import OfThisProcess
 from tritonnb.core.errors import TritonError
+from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -33,18 +34,17 @@ if TYPE_CHECKING:
 
 W = TypeVar("W")
 
-#: The CSS class of a live widget.
-_LIVE = "tnb-live"
+#: The CSS class of a live widget, and that of its last state, before the id of its model.
+_LIVE, _SAVED = "tnb-live-", "tnb-saved-"
 #: Seconds between updates of a last state, and between two readings of a `PolledView`.
 _KEEP_S, _POLL_S = 2.0, 1.0
 
 # A widget that Jupyter cannot show is an element without children, in an exported page its text: hide it, so that only
 # the last state is shown.
-_STYLE = f"""<style>
-.jp-OutputArea:has(.{_LIVE}) .tnb-last-state {{ display: none; }}
-.jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) {{ display: none; }}
-.jp-OutputArea-child:has(> [data-mime-type="text/plain"]):has(+ * .tnb-last-state) {{ display: none; }}
-.tnb-saved {{ padding: 4px 10px; border-left: 4px solid #d55e00; }}
+_STYLE = """<style>
+.jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) { display: none; }
+.jp-OutputArea-child:has(> [data-mime-type="text/plain"]):has(+ * .tnb-last-state) { display: none; }
+.tnb-saved { padding: 4px 10px; border-left: 4px solid #d55e00; }
 </style>"""
 
 #: The open widgets by server, and by class and model. A widget removes itself when it is closed, or when its server was
@@ -80,7 +80,7 @@ class StaticFallback(OfThisProcess):
 
     def __init__(self, *args: Any, **traits: Any) -> None:
         super().__init__(*args, **traits)
-        self.add_class(_LIVE)  # type: ignore[attr-defined]
+        self.add_class(_LIVE + self.model_id)  # type: ignore[attr-defined]
 
     def _not_copied(self) -> tuple[str, str]:
         return f"view {type(self).__name__}", "open another one, or copy the recording that it shows"
@@ -151,38 +151,44 @@ class StaticFallback(OfThisProcess):
 
     def _show(self, data: dict[str, str], *, update: bool, how: str = "Picture saved") -> None:
         saved = f"<b>{how} at {time.strftime('%Y-%m-%d %H:%M:%S')}.</b> Run the cell for the live view."
-        state = f"{_STYLE}<div class='tnb-last-state'><p class='tnb-saved'>{saved}</p>{data['text/html']}</div>"
+        model = self.model_id  # type: ignore[attr-defined]
+        # Hosts nest outputs in elements with different classes, so the rule names the widget itself.
+        hidden = f"<style>:root:has(.{_LIVE}{model}) .{_SAVED}{model} {{ display: none; }}</style>"
+        state = f"<p class='tnb-saved'>{saved}</p>{data['text/html']}"
+        state = f"{_STYLE}{hidden}<div class='tnb-last-state {_SAVED}{model}'>{state}</div>"
         display(data | {"text/html": state}, raw=True, display_id=self._display_id, update=update)
 
 
-class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class PolledView(StaticFallback, Group):
     """A view of another server that is refreshed every second, until reading fails or `close` ends it.
 
     Parameters
     ----------
     name : str
         Of the thread.
-    status : ipywidgets.HTML
+    status : Markup
         Says what is shown, and why it has ended.
-    children : sequence of ipywidgets.Widget
+    children : sequence of anywidget.AnyWidget
         The widgets below the status.
+    **traits
+        Of the group.
 
     Examples
     --------
     >>> class Clock(PolledView):
     ...     def refresh(self) -> None:
     ...         self.status.value = "read"
-    >>> view = Clock("clock", widgets.HTML())
+    >>> view = Clock("clock", Markup())
     >>> view.refresh()
     >>> view.status.value, view.refresh_last_state()
     ('read', False)
     >>> view.close()
     """
 
-    def __init__(self, name: str, status: widgets.HTML, children: Sequence[widgets.Widget] = ()) -> None:
+    def __init__(self, name: str, status: Markup, children: Sequence[anywidget.AnyWidget] = (), **traits: Any) -> None:
         self.status = status
         self._parts = [status, *children]  # the widgets that are closed with the view
-        super().__init__(self._parts)
+        super().__init__(self._parts, **traits)
         self._worker = Worker(name, self._run, self.refresh, _POLL_S)
         self._worker.start()
 
@@ -237,16 +243,32 @@ def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> No
     _displayed[shell].add(widget)
 
 
+def is_connected(widget: object) -> bool:
+    """Return whether a browser can show a widget.
+
+    marimo closes the comms of the widgets that a cell has created when the cell runs again.
+
+    Parameters
+    ----------
+    widget : object
+    """
+    comm = getattr(widget, "comm", None)
+    return comm is not None and not comm._closed
+
+
 def find_view(kind: type[W], server: BackgroundServer | Remote, model: str | None) -> W | None:
     """Return the open widget of a class and a model, or None."""
     view: W | None = _open.get(server, {}).get((kind, model))
-    return view
+    return view if is_connected(view) else None
 
 
 def open_view(kind: type[W], server: BackgroundServer | Remote, model: str | None, create: Callable[[], W]) -> W:
     """Return the open widget of a class and a model; create it if there is none."""
     view = find_view(kind, server, model)
     if view is None:
+        disconnected = _open.get(server, {}).get((kind, model))
+        if disconnected is not None:
+            disconnected.close()
         view = create()
         _open.setdefault(server, {})[kind, model] = view
     return view

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -40,7 +41,7 @@ class ViewThread:
 
     def __init__(self, name: str, run: Callable[[], None], end: Callable[[], None]) -> None:
         self._target, self._end = run, end
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = _thread_type()(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -61,6 +62,13 @@ class ViewThread:
             self._target()
         finally:
             atexit.unregister(self._exit)
+
+
+def _thread_type() -> type[threading.Thread]:
+    """Return the class of threads whose widgets reach the browser: marimo's own in its notebooks."""
+    marimo = sys.modules.get("marimo")
+    thread: type[threading.Thread] = threading.Thread if marimo is None else marimo.Thread
+    return thread
 
 
 class Worker:

@@ -335,6 +335,9 @@ max_batch_size 4; instance 0 just became free
             lines.append(f"  {'>' if row.applies else ' '} {row.rule:<22}{row.numbers}")
         return "\n".join(lines)
 
+    def _display_(self) -> object:
+        return self.view()  # marimo shows this
+
     def _ipython_display_(self) -> None:
         from IPython.display import display
 

@@ -350,6 +350,9 @@ class Worksheet:
 
     # --- display ------------------------------------------------------------------------------
 
+    def _display_(self) -> object:
+        return self.view()  # marimo shows this
+
     def _ipython_display_(self) -> None:
         from IPython.display import display
 

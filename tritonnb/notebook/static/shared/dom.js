@@ -46,21 +46,29 @@ function makeSvg(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Calls `listeners` by event now and later; returns a function that disconnects them. Without its kernel, nothing can
-// be done with the elements in `el`.
+// Calls `listeners` by event now and later, and keeps the theme of `el` up to date; returns a function that ends both.
 /** @param {WidgetModel<any>} model @param {Record<string, Listener>} listeners @param {HTMLElement} el */
-function connect(model, listeners, el) {
-  const children = /** @type {HTMLCollectionOf<HTMLElement>} */ (el.children);
-  const stopFollowing = followKernel(model, el, () => { for (const child of children) child.inert = true; });
+function listen(model, listeners, el) {
   const stopFollowingTheme = followTheme(el);
   for (const [event, listener] of Object.entries(listeners)) {
     model.on(event, listener);
     listener();
   }
   return () => {
-    stopFollowing();
     stopFollowingTheme();
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
+  };
+}
+
+// Like `listen`; without its kernel, nothing can be done with the elements in `el`.
+/** @param {WidgetModel<any>} model @param {Record<string, Listener>} listeners @param {HTMLElement} el */
+function connect(model, listeners, el) {
+  const children = /** @type {HTMLCollectionOf<HTMLElement>} */ (el.children);
+  const stopFollowing = followKernel(model, el, () => { for (const child of children) child.inert = true; });
+  const stopListening = listen(model, listeners, el);
+  return () => {
+    stopFollowing();
+    stopListening();
   };
 }
 
@@ -85,4 +93,4 @@ function createBusyHint(text, delayMs = 700) {
   };
 }
 
-export { connect, createBusyHint, element, isDisconnected, make, makeSvg };
+export { connect, createBusyHint, element, isDisconnected, listen, make, makeSvg };
