@@ -182,6 +182,15 @@ def test_counters_that_fell_are_not_subtracted() -> None:
     assert answer.causes == {}
 
 
+@pytest.mark.usefixtures("without_simulations")
+@pytest.mark.parametrize(("seconds", "is_certain"), [(None, False), (600.0, True)])
+def test_idle_time_before_the_load_is_not_taken_for_idle_instances(seconds: float | None, is_certain: bool) -> None:
+    config = 'name: "m" max_batch_size: 1 instance_group { count: 1 kind: KIND_CPU }'
+    text = str(tnb.explain(counted(1000, 50, AT), counted(2000, 50, AT + 600_000), config, seconds=seconds))
+    assert "nstances idle" in text.replace("if the load was there all the time between both", "")
+    assert ("(otherwise give its seconds)" not in text) == is_certain
+
+
 def level(clients: int, busy: float, infer_ms: float, rows: int = 1) -> str:
     rate = busy / infer_ms * 1e3
     return report(

@@ -13,6 +13,14 @@ from tritonnb.scheduling.reasons import pluralize
 
 #: Instances that execute for this share of the time are at their capacity; below the second, they are not.
 BUSY, NOT_BUSY = 0.85, 0.7
+#: A rate of which this share is answered is met.
+_MET = 0.95
+#: Batches are full from this share of max_batch_size on, and requests are combined from this mean on.
+_FULL, _BATCHES = 0.9, 1.05
+#: Each batch takes all requests that wait, if these are on average at most this multiple of a batch.
+_TAKES_ALL = 1.3
+#: All clients are in the same batch, up to this multiple of a batch.
+_ONE_BATCH = 1.1
 #: A part that is this share of a latency explains it.
 _MOST = 0.5
 #: A level within this share of the highest rate is at the maximum.
@@ -73,7 +81,7 @@ def _of_ensemble(figures: Figures, config: pb.ModelConfig | None, others: Sequen
         return None
     slowest = max(steps, key=lambda step: step.server_ms or 0)
     whole = figures.server_ms or figures.latency_ms or slowest.server_ms or 0
-    name, text = limit(slowest, None)
+    name, text = limit(slowest, slowest.config)
     share = min(1.0, (slowest.server_ms or 0) / whole) if whole else 1.0
     return (
         f"step:{name}",
@@ -110,11 +118,49 @@ def _of_instances(figures: Figures, config: pb.ModelConfig | None, others: Seque
     if busy < BUSY * known:
         return None
     assumed = "" if count else f" (assumed, because the number of instances was not given: {known})"
+    at_work = f"on average {busy:.1f} executions of {execution:.2f} ms run at the same time on " \
+              f"{pluralize(known, 'instance')}{assumed}"  # fmt: skip
+    room = _room(figures, config)
+    if figures.offered and figures.rate and figures.rate >= _MET * figures.offered:
+        rest = f"batches have room ({room})" if room else "they can hardly take more"
+        return (
+            "load",
+            f"the load: {figures.offered:g} requests/s are sent, and all are answered. The instances execute nearly "
+            f"all the time ({at_work}); {rest}",
+        )
+    if room:
+        return (
+            "batches_not_full",
+            f"the clients and the instances: {at_work}, but batches have room ({room}), and each takes all requests "
+            f"that wait. More clients fill the batches; the rate grows as far as a larger batch takes less than "
+            f"proportionally longer",
+        )
     queue = f"; requests wait {figures.queue_ms:.1f} ms for them" if figures.queue_ms is not None else ""
+    full = "" if config is not None or (figures.mean_requests or 1) < _BATCHES else (
+        ", unless batches have room: max_batch_size was not given"
+    )  # fmt: skip
     return (
         "instances_busy",
-        f"the instances are at their capacity: on average {busy:.1f} executions of {execution:.2f} ms run at the same "
-        f"time on {pluralize(known, 'instance')}{assumed}{queue}. More clients add waiting time, not throughput",
+        f"the instances are at their capacity: {at_work}{queue}. More clients add waiting time, not throughput{full}",
+    )
+
+
+def _room(figures: Figures, config: pb.ModelConfig | None) -> str:
+    """Return the rows of a mean batch and the most, if batches have room and take all that wait; otherwise nothing."""
+    rows, requests = figures.mean_rows, figures.mean_requests
+    if config is None or not rows or not requests or not batches(config) or rows >= _FULL * config.max_batch_size:
+        return ""
+    waiting = (figures.rate or 0.0) * (figures.queue_ms or 0.0) / 1e3
+    # If more wait than a batch takes, something beside their number keeps them apart.
+    if waiting > max(1.0, _TAKES_ALL * requests) or rows + rows / requests > config.max_batch_size:
+        return ""
+    return f"{rows:.1f} of {config.max_batch_size} rows"
+
+
+def batches(config: pb.ModelConfig) -> bool:
+    """Return whether Triton combines requests of a model."""
+    return config.max_batch_size > 1 and bool(
+        config.HasField("dynamic_batching") or config.HasField("sequence_batching")
     )
 
 
@@ -177,7 +223,15 @@ def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[
 
 def _of_few_clients(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
     queue, whole = figures.queue_ms, figures.server_ms or figures.latency_ms
-    if queue is None or not whole or queue > 0.25 * whole or figures.clients is None:
+    if figures.clients is None:
+        return None
+    if figures.mean_requests and 1 < figures.clients <= _ONE_BATCH * figures.mean_requests:
+        return (
+            "few_clients",
+            f"the clients: all {figures.clients:g} are in the same batch ({figures.mean_requests:.2f} requests), and "
+            f"the next batch begins when they have sent again: raise the concurrency",
+        )
+    if queue is None or not whole or queue > 0.25 * whole:
         return None
     # What is neither queue nor compute may be at its own limit.
     if figures.compute_ms is not None and queue + figures.compute_ms < _MOST * whole:
@@ -208,37 +262,44 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
     if queue <= 0.25 * compute:
         return "load", f"the load: requests hardly wait ({queue:.2f} ms; an execution takes {compute:.2f} ms)"
     if idle:
+        when = "if the load was there all the time between both (otherwise give its seconds), " \
+            if figures.is_time_estimated else ""  # fmt: skip
         return (
             "",
-            f"instances idle (on average {busy:.2f} of {pluralize(count, 'instance')} execute), and yet requests wait "
-            f"{queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests of more rows "
-            f"or other shapes than fit together, a queue delay, or executions that at times stall",
+            f"{when}instances idle (on average {busy:.2f} of {pluralize(count, 'instance')} execute), and yet requests "
+            f"wait {queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests of more "
+            f"rows or other shapes than fit together, a queue delay, or executions that at times stall",
         )
     words = f"max_queue_delay is {delay_ms:g} ms; " if delay_ms else ""
-    return (
-        "",
-        f"not certain: requests wait {queue:.2f} ms, {queue / compute:.1f} times an execution ({compute:.2f} ms); "
-        f"{words}bursts, or instances at their capacity, do that. The rate is needed to tell",
-    )
+    if busy is None:
+        words += "bursts, or instances at their capacity, do that. The rate is needed to tell"
+    elif instances_of(config):
+        words += f"on average {busy:.2f} of {pluralize(count, 'instance')} execute, which is near their capacity, but "\
+                 f"not at it"  # fmt: skip
+    else:
+        words += f"on average {busy:.2f} instances execute; how many there are was not given"
+    waits = f"requests wait {queue:.2f} ms, {queue / compute:.1f} times an execution ({compute:.2f} ms)"
+    return "", f"not certain: {waits}; {words}"
 
 
 def batching(figures: Figures, config: pb.ModelConfig | None) -> str:
     """Say whether requests share executions, and why as many as do."""
     mean, size = figures.mean_requests, 0 if config is None else config.max_batch_size
+    if figures.hits and not figures.executions:
+        return f"Nothing is executed: the response cache answered all {figures.hits:,.0f} requests"
     shared = "" if mean is None else f"{mean:.2f} requests share an execution"
     if figures.mean_rows and figures.mean_rows != mean:
         shared += f" ({figures.mean_rows:.1f} rows)"
-    sequence = config is not None and config.HasField("sequence_batching")
     if config is not None and size <= 1:
         return f"No: max_batch_size is {size}, so each request runs alone" + (f" ({shared})" if shared else "")
-    if config is not None and not config.HasField("dynamic_batching") and not sequence:
+    if config is not None and not batches(config):
         return (
             f"No: the configuration has no dynamic_batching, so Triton never combines requests"
             f"{f' ({shared})' if shared else ''}; add dynamic_batching {{ }}"
         )
     if mean is None:
         return "The figures do not tell: the numbers of requests and executions are needed"
-    if mean < 1.05:
+    if mean < _BATCHES:
         return f"No, {shared}: {_why_alone(figures, config)}"
     full = size and figures.mean_rows and figures.mean_rows >= 0.95 * size
     why = "batches are full" if full else _why_partly(figures, config)

@@ -18,6 +18,8 @@ from tritonnb.scheduling.from_config import queue_delay_ns
 _RATE_TOLERANCE, _BATCH_TOLERANCE = 0.2, 0.35
 #: Requests of a simulation, and the most clients.
 _REQUESTS, _MOST_CLIENTS = 2000, 2000
+#: A simulation is at least as wrong about a change as it is about what was measured, and by this share.
+_ERROR = 0.05
 #: A change that improves neither rate nor latency by this share has no effect.
 _EFFECT = 0.03
 
@@ -123,10 +125,19 @@ def _sentence(
         pairs += [(before, before) for before, _ in pairs]
     rates = [after.rate / before.rate for before, after in pairs]
     latencies = [after.latency_ms / max(1e-9, before.latency_ms) for before, after in pairs]
-    rate = f"{(figures.rate or 0) * min(rates):,.0f} to {(figures.rate or 0) * max(rates):,.0f} requests/s"
     measured_ms = figures.latency_ms or figures.server_ms or pairs[0][0].latency_ms
-    latency = f"{measured_ms * min(latencies):.1f} to {measured_ms * max(latencies):.1f} ms"
-    if max(rates) < 1 + _EFFECT and min(latencies) > 1 - _EFFECT:
+    helps = max(rates) >= 1 + _EFFECT or min(latencies) <= 1 - _EFFECT
+    error = max(_ERROR, *(abs(before.rate / (figures.rate or 1) - 1) for before, _ in pairs))
+
+    def around(values: list[float], unit: float, form: str) -> str:
+        # What does not change at all is no estimate.
+        low, high = (value if abs(value - 1) < _EFFECT or not helps else value * factor
+                     for value, factor in ((min(values), 1 - error), (max(values), 1 + error)))  # fmt: skip
+        return f"{unit * low:{form}} to {unit * high:{form}}"
+
+    rate = f"{around(rates, figures.rate or 0, ',.0f')} requests/s"
+    latency = f"{around(latencies, measured_ms, '.1f')} ms"
+    if not helps:
         worse = min(rates) < 1 - _EFFECT or max(latencies) > 1 + _EFFECT
         return f"**{name}** would not help: {rate}, {latency}" + (" (worse)" if worse else "")
     condition = "; the lower end if they share a resource that one already fills" if "instances" in name else ""

@@ -26,6 +26,9 @@ from tritonnb.lab.traces.from_trace import from_trace
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.telemetry.statistics_entry import difference
 
+#: Files of one run have the same rate, up to this share: a profile export counts requests of all windows.
+_SAME_RATE = 0.01
+
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
@@ -38,9 +41,9 @@ class Explanation:
     sections : list of (str, list of str)
         Titles, each with sentences.
     causes : dict of str to str
-        By model, the name of what limits the rate: ``instances_busy``, ``saturated``, ``few_clients``,
-        ``queue_delay``, ``outside_server``, ``overhead``, ``load``, ``step:…`` of an ensemble; empty if the figures do
-        not tell.
+        By model, the name of what limits the rate: ``instances_busy``, ``batches_not_full``, ``saturated``,
+        ``few_clients``, ``queue_delay``, ``outside_server``, ``overhead``, ``load``, ``step:…`` of an ensemble; empty
+        if the figures do not tell.
     contradictions : list of str
     refused : list of str
         What could not be read, with line and reason.
@@ -161,9 +164,7 @@ def _named_text(source: Source, number: int) -> tuple[str, str, str]:
             return name, json.dumps(source), ""
         except (TypeError, ValueError, RecursionError) as error:
             return name, "", f"'{name}': expected a dict of JSON, got {error}"
-    if isinstance(source, str) and (
-        (set(source) & set("\n{:") and not Path(source[:255]).is_file()) or not source.strip()
-    ):
+    if isinstance(source, str) and ((set(source) & set("\n{:") and not _is_file(source)) or not source.strip()):
         return name, source, ""
     if not isinstance(source, str | os.PathLike):
         return name, "", f"'{name}': expected a path, a text or a dict, got {type(source).__name__}"
@@ -175,6 +176,13 @@ def _named_text(source: Source, number: int) -> tuple[str, str, str]:
         return path.name, content.decode(encoding, "replace"), ""
     except (OSError, ValueError) as error:
         return path.name, "", f"{str(source)[:60]!r}: cannot be read: {getattr(error, 'strerror', error)}"
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # a text is too long for a name, or contains what no name may
+        return False
 
 
 def answer_contents(
@@ -215,6 +223,7 @@ def _from_counters(contents: Sequence[Content], seconds: float | None, problems:
     found = []
     for kind in dict.fromkeys(content.kind for content in contents if content.counters):
         dumps = [content for content in contents if content.kind == kind]
+        is_used = any(content.counters != dumps[0].counters for content in dumps)
         for key in dict.fromkeys(key for content in dumps for key in content.counters):
             known = [(content.counters[key], content.source) for content in dumps if key in content.counters]
             if all(stats.get("last_inference") for stats, _ in known):  # files may be in any order
@@ -227,6 +236,8 @@ def _from_counters(contents: Sequence[Content], seconds: float | None, problems:
                     problems.append(error.message)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     problems.append(f"model '{key}': both statistics cannot be subtracted: {error!r}")
+            elif len(known) > 1 and is_used:
+                continue  # nobody used it in the time that is looked at
             elif distinct[0][0].get("inference_count") or "inference_stats" in distinct[0][0]:
                 found.append(figures_of_counters(distinct[0][1], distinct[0][0], None, "since the start"))
     return found
@@ -252,7 +263,9 @@ def _between(dumps: Sequence[tuple[Mapping[str, Any], str]], seconds: float | No
     until_ms = int(first.get("last_inference") or 0)
     is_time = 0 < until_ms < 1 << 45  # other servers may count otherwise
     until = time.strftime("%H:%M:%S UTC", time.gmtime(until_ms / 1e3)) if is_time else "the first of both"
-    return replace(figures(first, last, source), before=replace(before, label=until))
+    return replace(
+        figures(first, last, source), before=replace(before, label=until), is_time_estimated=not seconds
+    )  # fmt: skip
 
 
 def _seconds_between(first: Mapping[str, Any], last: Mapping[str, Any]) -> float | None:
@@ -271,12 +284,19 @@ def _by_model(
     measured: Sequence[Figures], configs: Sequence[pb.ModelConfig], problems: list[str]
 ) -> dict[str, tuple[list[Figures], pb.ModelConfig | None]]:
     """Assign figures and configurations to models; what has no name belongs to the only model."""
+    steps_of_reports = {step.model for figures in measured for step in figures.steps}
     named = dict.fromkeys([figures.model for figures in measured if figures.model])
-    names = named or dict.fromkeys([config.name for config in configs if config.name])
+    # A report beside a configuration is about its model, even if the statistics contain others.
+    names = {config.name for config in configs if config.name and config.name not in steps_of_reports} or named
     only = next(iter(names)) if len(names) == 1 else ""
     result: dict[str, tuple[list[Figures], pb.ModelConfig | None]] = {}
     for figures in measured:
         result.setdefault(figures.model or only, ([], None))[0].append(figures)
+    if len(names) > 1 and "" in result:
+        problems.append(
+            f"figures without the name of a model can be those of any of {', '.join(map(repr, sorted(names)))}: add "
+            f"the command line to them (perf_analyzer -m NAME …), or give one configuration"
+        )
     for config in configs:
         # A configuration without a name is that of the only model; of several, it may be any.
         name = config.name or (next(iter(result)) if len(result) == 1 else "")
@@ -291,8 +311,20 @@ def _by_model(
     for name, (figures_of_model, config) in result.items():
         models = [] if config is None else [step.model_name for step in config.ensemble_scheduling.step]
         steps = tuple(result[model][0][0] for model in models if model in result and result[model][0])
-        result[name] = ([replace(one, steps=one.steps or steps) for one in figures_of_model], config)
-    return result
+        result[name] = ([_with_steps(one, one.steps or steps, result) for one in figures_of_model], config)
+    described = {
+        step.model for measured_of_model, _ in result.values() for one in measured_of_model for step in one.steps
+    }
+    return {name: known for name, known in result.items() if known[0] or name not in described}
+
+
+def _with_steps(
+    figures: Figures, steps: Sequence[Figures], known: Mapping[str, tuple[list[Figures], pb.ModelConfig | None]]
+) -> Figures:
+    """Add the steps of an ensemble, with their configurations."""
+    return replace(
+        figures, steps=tuple(replace(step, config=known.get(step.model, ([], None))[1]) for step in steps)
+    )  # fmt: skip
 
 
 def _explain_model(
@@ -309,8 +341,8 @@ def _explain_model(
         threads = threads_of(config)
         texts += [] if threads is None else [f"{threads}; if they execute at the same time, they slow each other down"]
     # The load generator and the server's counters describe the same requests: each has what the other lacks.
-    clients = [figures for figures in measured if figures.clients or figures.offered or figures.latency_ms]
-    counted = [figures for figures in measured if figures not in clients]
+    counted = [figures for figures in measured if not (figures.clients or figures.offered or figures.latency_ms)]
+    clients = _same_runs([figures for figures in measured if figures not in counted])
     repeated = {one.label for one in clients if sum(one.label == other.label for other in clients) > 1}
     texts += [
         f"Several measurements at {label}: "
@@ -343,17 +375,32 @@ def _explain_model(
     if figures.steps:
         for step in figures.steps:
             texts.append(
-                f"Step '{step.model}': batching: {causes.batching(step, None)}; queue: {causes.queue(step, None)}"
+                f"Step '{step.model}': batching: {causes.batching(step, step.config)}; queue: "
+                f"{causes.queue(step, step.config)}"
             )
     else:
         texts.append(f"**Does batching work?** {causes.batching(figures, config)}")
         texts.append(f"**Queue time**: {causes.queue(figures, config)}")
     answer.sections.append((title, texts))
-    if found and any("do not fit" in one or "are more than" in one for one in found):
+    if any(words in one for one in found for words in ("do not fit", "are more than", "were to be sent")):
         answer.sections.append(("What changes would give", ["Not simulated, because the figures contradict"]))
     else:
         answer.sections.append(("What changes would give", effects(figures, config)))
     answer.sections.append(("What to measure next", [_next(figures, config, model)]))
+
+
+def _same_runs(measured: Sequence[Figures]) -> list[Figures]:
+    """Combine the files of one run: the same load, and the same rate."""
+    found: list[Figures] = []
+    for figures in measured:
+        for place, other in enumerate(found):
+            is_same_load = figures.label == other.label and figures.request_rows in (None, other.request_rows)
+            if is_same_load and abs((figures.rate or 0) - (other.rate or 0)) <= _SAME_RATE * (other.rate or 0):
+                found[place] = other.completed(figures)
+                break
+        else:
+            found.append(figures)
+    return found
 
 
 def _next(figures: Figures | None, config: pb.ModelConfig | None, model: str = "") -> str:

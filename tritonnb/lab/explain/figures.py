@@ -34,6 +34,10 @@ class Figures:
         Number of executions and mean time in ms, by batch size in rows.
     steps : tuple of Figures
         Of the composing models of an ensemble.
+    config : ModelConfig, optional
+        Of a composing model.
+    is_time_estimated : bool
+        The time of the rate is at most that between two statistics: the load may have begun later.
     before : Figures, optional
         Of an earlier time, to compare; its label says until when.
     """
@@ -58,6 +62,8 @@ class Figures:
     output_ms: float | None = None
     sizes: dict[int, tuple[float, float]] = field(default_factory=dict)
     steps: tuple[Figures, ...] = ()
+    config: pb.ModelConfig | None = None
+    is_time_estimated: bool = False
     before: Figures | None = None
 
     @property
@@ -109,7 +115,7 @@ class Figures:
         missing = {
             name: getattr(other, name)
             for name in names
-            if getattr(self, name) in (None, {}, ()) and getattr(other, name) not in (None, {}, ())
+            if getattr(self, name) in (None, {}, (), False) and getattr(other, name) not in (None, {}, (), False)
         }
         return replace(self, **missing)
 

@@ -1,29 +1,23 @@
-"""Readers of what load generators write: perf_analyzer, GenAI-Perf and AIPerf."""
+"""Readers of what perf_analyzer writes: its report, its summary, its CSV, and the times of each request."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.lab.explain.figures import Content, Figures
-from tritonnb.lab.explain.written_numbers import MOST, NUMBER, read_number
+from tritonnb.lab.explain.written_numbers import MOST, MS, NUMBER, read_number
 
-#: Milliseconds of a unit, as load generators write it.
-_MS = {"ns": 1e-6, "nsec": 1e-6, "us": 1e-3, "usec": 1e-3, "µs": 1e-3, "μs": 1e-3, "microseconds": 1e-3, "ms": 1.0,
-       "msec": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}  # fmt: skip
-#: Requests per second of a unit.
-_PER_SECOND = {"per sec": 1.0, "per_sec": 1.0, "requests/sec": 1.0, "requests/s": 1.0, "1/s": 1.0, "": 1.0,
-               "requests/min": 1 / 60, "per min": 1 / 60}  # fmt: skip
-_TIME = rf"{NUMBER} ?({'|'.join(sorted(_MS, key=len, reverse=True))})\b"
+_TIME = rf"{NUMBER} ?({'|'.join(sorted(MS, key=len, reverse=True))})\b"
 
 
 def _time_ms(pattern: str, text: str) -> float | None:
     match = re.search(pattern + _TIME, text)
-    return None if match is None else read_number(match[1]) * _MS[match[2]]
+    return None if match is None else read_number(match[1]) * MS[match[2]]
 
 
 def _count(name: str, text: str) -> float | None:
@@ -31,42 +25,99 @@ def _count(name: str, text: str) -> float | None:
     return None if match is None else read_number(match[1])
 
 
-#: Lines with which perf_analyzer doubts its own figures.
-_DOUBTS = re.compile(r".*(?:Failed to obtain stable measurement|not able to keep up with the desired).*")
+#: Lines with which perf_analyzer doubts its own figures, or gives up.
+_DOUBTS = re.compile(
+    r"(?:^|: *)[^:\n]*\b(?:Failed to (?:obtain stable|maintain|retrieve)|not able to keep up with the desired)[^\n]*"
+    r"|^Thread \[\d+\] had error: [^\n]*",
+    re.MULTILINE,
+)
+#: Its errors before the first measurement.
+FAILURE = re.compile(r"^(?:error: |Failed to )[^\n]*", re.MULTILINE)
 #: The part of a step of an ensemble: its name, and what the server measured of it.
 _STEP = re.compile(r"^ *([^\s,:]+), version: *[^\n]*\n((?:.*\n?)*?)(?=^ *[^\s,:]+, version:|\Z)", re.MULTILINE)
 #: The beginning of the figures at a concurrency, or at a rate.
 LEVEL = re.compile(rf"^[ \t]*(Request concurrency|Request Rate|Concurrency|Request rate): *{NUMBER}(.*)$", re.MULTILINE)
+#: The command line of a run, or the first line that the program writes.
+_COMMAND = re.compile(r"\bperf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*(\S+)[^\n]*")
+_BEGIN = re.compile(rf"^(?:[^\n]*{_COMMAND.pattern}|\*\*\* Measurement Settings)", re.MULTILINE)
+#: A measurement of a verbose report, before it is stable.
+_PASS = re.compile(r"^ *Pass \[\d+\] (throughput: [^\n]*)$", re.MULTILINE)
 
 
 def read_perf_analyzer(source: str, text: str) -> Content:
-    """Read the report and the summary of perf_analyzer, whole or in parts."""
-    rows = _count("Batch size", text)
-    named = re.search(r"perf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*(\S+)", text)
+    """Read the report and the summary of perf_analyzer, whole or in parts, of one run or of several."""
     content = Content(source, "output of perf_analyzer", "")
-    # A summary has the stabilized percentile in the place of the mean.
-    of_percentile = re.search(r"Stabilizing using p\d+|--percentile", text) is not None
-    content.problems = [f"perf_analyzer says: {line.strip()}" for line in re.findall(_DOUBTS, text)]
-    text = re.sub(r"^.*\bPass \[\d+\].*$", "", text, flags=re.MULTILINE)  # of a verbose report, before it is stable
-    levels = list(LEVEL.finditer(text))
-    for level, following in zip(levels, [*levels[1:], None], strict=False):
-        block = text[level.start() : len(text) if following is None else following.start()]
-        block = re.sub(r"infer/sec, latency ", "infer/sec, percentile ", block) if of_percentile else block
-        figures = _level(source, level, block, int(rows) if rows else None, named[1] if named else "")
-        if figures is not None:
-            _add_level(content.figures, figures)
+    content.problems = [f"perf_analyzer says: {found[0].strip(': ')}" for found in _DOUBTS.finditer(text)]
+    for run in _runs(text):
+        content.figures += _read_run(source, run, content.problems)
     if not content.figures:
-        line = 1 + text[: levels[0].start()].count("\n") if levels else 1
+        level = LEVEL.search(text)
+        line = 1 + text[: level.start()].count("\n") if level else 1
+        reason = content.problems[-1] if content.problems else "the output is cut off, or no request was measured"
         raise InvalidArgumentError(
             f"'{source}', line {line}: expected a throughput ('Throughput: N infer/sec') and a latency of "
-            f"perf_analyzer, got none; the output is cut off, or no request was measured"
+            f"perf_analyzer, got none; {reason}"
         )
     known = "rate and latency" if any(figures.latency_ms for figures in content.figures) else "rate"
-    content.proves = f"{known} at {', '.join(figures.label for figures in content.figures)}" + (
+    content.proves = f"{known} at {', '.join(dict.fromkeys(figures.label for figures in content.figures))}" + (
         "" if any(figures.queue_ms is not None for figures in content.figures)
         else "; the server's part (queue, compute) is missing"
     )  # fmt: skip
     return content
+
+
+def read_failure(source: str, text: str) -> Content:
+    """Refuse the output of a run that failed before it measured anything.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With the error of perf_analyzer.
+    """
+    found = FAILURE.search(text)
+    assert found is not None  # it was recognised by this line
+    line = 1 + text[: found.start()].count("\n")
+    raise InvalidArgumentError(
+        f"'{source}', line {line}: expected figures of perf_analyzer, got its error {found[0].strip()[:200]!r}"
+    )
+
+
+def _runs(text: str) -> list[str]:
+    """Split a text into the runs of perf_analyzer; the command line of a run is in the same part as its report."""
+    begins = [found.start() for found in _BEGIN.finditer(text)]
+    runs: list[str] = []
+    for begin, end in zip([0, *begins], [*begins, len(text)], strict=True):
+        part = text[begin:end]
+        if runs and not LEVEL.search(runs[-1]):
+            runs[-1] += part
+        else:
+            runs.append(part)
+    return runs
+
+
+def _read_run(source: str, text: str, problems: list[str]) -> list[Figures]:
+    rows, named = _count("Batch size", text), _COMMAND.search(text)
+    # A summary has the stabilized percentile in the place of the mean.
+    of_percentile = re.search(r"Stabilizing using p\d+|--percentile", text) is not None
+    run: list[Figures] = []
+    levels = list(LEVEL.finditer(text))
+    # With --request-intervals, only the summary names the rate.
+    unnamed = text[: levels[0].start()].partition("Client:")[2] if levels else ""
+    for level, following in zip(levels, [*levels[1:], None], strict=False):
+        block = text[level.start() : len(text) if following is None else following.start()]
+        block += "" if level is not levels[0] else unnamed
+        passes = _PASS.findall(block)
+        block = _PASS.sub("", block)
+        is_unstable = bool(passes) and "Throughput:" not in block
+        block += f"\n{passes[-1]}" if is_unstable else ""
+        block = re.sub(r"infer/sec, latency ", "infer/sec, percentile ", block) if of_percentile else block
+        figures = _level(source, level, block, int(rows) if rows else None, named[1] if named else "")
+        if figures is not None:
+            _add_level(run, figures)
+            problems += (
+                [f"not stable at {figures.label}: the last of {len(passes)} passes is used"] if is_unstable else []
+            )
+    return run
 
 
 def _add_level(known: list[Figures], figures: Figures) -> None:
@@ -94,12 +145,18 @@ def _level(source: str, level: re.Match[str], block: str, rows: int | None, mode
     if figures.requests:
         steps = [replace(step, rate=rate * (step.requests or 0) / figures.requests) for step in steps]
     return replace(
-        figures, **_load(value, is_rate), request_rows=rows, latency_ms=latency, steps=tuple(steps),
+        figures, **load_fields(value, is_rate), request_rows=rows, latency_ms=latency, steps=tuple(steps),
     )  # fmt: skip
 
 
-def _load(value: float | None, is_rate: bool) -> dict[str, Any]:
-    """Return the fields of the load: a rate at which requests are sent, or clients who wait for their responses."""
+def load_fields(value: float | None, is_rate: bool) -> dict[str, Any]:
+    """Return the fields of the load: a rate at which requests are sent, or clients who wait for their responses.
+
+    Parameters
+    ----------
+    value : float or None
+    is_rate : bool
+    """
     if value is None:
         return {"label": "load"}
     if is_rate:
@@ -165,47 +222,9 @@ def _csv_level(source: str, kind: str, row: Mapping[str, float]) -> Figures:
     total = sum(row.get(name, 0.0) for name in whole) if "Server Queue" in row else 0.0
     latency_us = row.get("Avg latency") or total or row.get("p50 latency")
     return Figures(
-        source, **_load(row[kind], kind != "Concurrency"), rate=row["Inferences/Second"],
+        source, **load_fields(row[kind], kind != "Concurrency"), rate=row["Inferences/Second"],
         latency_ms=latency_us / 1e3 if latency_us else None, **ms,
     )  # fmt: skip
-
-
-def read_genai_table(source: str, text: str) -> Content:
-    """Read the table, or the CSV, of GenAI-Perf and AIPerf: a metric with its unit, and its mean."""
-    values: dict[str, dict[str, Any]] = {}
-    pattern = rf"^[\s│|┃]*([A-Z][A-Za-z ]+?) ?\(([^)]+)\)[\s│|┃,\"]*{NUMBER}"
-    for name, unit, value in re.findall(pattern, text, re.MULTILINE):
-        values["_".join(name.lower().split())] = {"unit": unit, "avg": read_number(value)}
-    return read_genai(source, values, text)
-
-
-def read_genai(source: str, values: Mapping[str, Any], settings: str) -> Content:
-    """Return the figures of means, with the load of a command line, or of settings in JSON."""
-
-    def load(option: str) -> float | None:
-        found = re.search(rf'\b{option}["=: ]+{NUMBER}', settings, re.IGNORECASE)
-        return None if found is None else read_number(found[1])
-
-    def mean(name: str, units: Mapping[str, float]) -> float | None:
-        value = values.get(name)
-        if not isinstance(value, Mapping) or value.get("avg") is None:
-            return None
-        unit = str(value.get("unit", "ms" if "ms" in units else ""))
-        if unit not in units:
-            raise InvalidArgumentError(
-                f"'{source}': unit of {name} expected one of {', '.join(filter(None, units))}, got '{unit}'"
-            )
-        return float(value["avg"]) * units[unit]
-
-    rate, latency = mean("request_throughput", _PER_SECOND), mean("request_latency", _MS)
-    if rate is None and latency is None:
-        raise InvalidArgumentError(
-            f"'{source}': expected request_throughput or request_latency of GenAI-Perf or AIPerf, got neither"
-        )
-    offered, clients = load("request[_-]rate"), load("concurrency")
-    # A concurrency beside a rate is only a limit.
-    figures = Figures(source, **_load(offered or clients or None, bool(offered)), rate=rate, latency_ms=latency)
-    return Content(source, "output of GenAI-Perf or AIPerf", "rate and latency that clients saw", [figures])
 
 
 def read_profile_export(source: str, document: Mapping[str, Any]) -> Content:
@@ -217,14 +236,27 @@ def read_profile_export(source: str, document: Mapping[str, Any]) -> Content:
             for request in experiment.get("requests", ())
             if request.get("response_timestamps")
         ]
-        if len(times) < 2 or max(end for _, end in times) <= min(begin for begin, _ in times):
-            continue
-        seconds = (max(end for _, end in times) - min(begin for begin, _ in times)) / 1e9
         load = experiment.get("experiment", {})
-        content.figures.append(Figures(
-            source, **_load(float(load.get("value", 0)) or None, load.get("mode") == "request_rate"),
-            rate=len(times) / seconds, latency_ms=statistics.fmean(end - begin for begin, end in times) / 1e6,
-        ))  # fmt: skip
+        fields = load_fields(float(load.get("value", 0)) or None, load.get("mode") == "request_rate")
+        content.figures += figures_of_times(source, times, fields)
     if not content.figures:
         raise InvalidArgumentError(f"'{source}': expected at least two requests with responses, got fewer")
     return content
+
+
+def figures_of_times(source: str, times: Sequence[tuple[int, int]], load: Mapping[str, Any]) -> list[Figures]:
+    """Return the rate and the mean latency of requests, if there are two or more.
+
+    Parameters
+    ----------
+    source : str
+    times : sequence of (int, int)
+        When each request was sent and when its last response came, in ns.
+    load : mapping
+        Fields of the load.
+    """
+    if len(times) < 2 or max(end for _, end in times) <= min(begin for begin, _ in times):
+        return []
+    seconds = (max(end for _, end in times) - min(begin for begin, _ in times)) / 1e9
+    latency_ms = statistics.fmean(end - begin for begin, end in times) / 1e6
+    return [Figures(source, **load, rate=len(times) / seconds, latency_ms=latency_ms)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.lab.explain import load_generators
+from tritonnb.lab.explain import genai_reports, load_generators
 from tritonnb.lab.explain.figures import Content, Figures
 from tritonnb.lab.explain.written_numbers import MOST, NUMBER, NotANumberError, read_number
 from tritonnb.model_config.diagnose import diagnose
@@ -17,8 +17,10 @@ from tritonnb.model_config.read import read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.telemetry.statistics_entry import UNDERFLOW_NS
 
-#: What terminals and Markdown add to a text.
-_MARKS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|^```.*$", re.MULTILINE)
+#: What terminals and Markdown add to a text: colours, titles, fences, quotes.
+_MARKS = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|^[ \t]*(?:```|~~~).*$|^(?:> ?)+", re.MULTILINE
+)
 _PARTS = {"queue_ms": "queue", "input_ms": "compute_input", "infer_ms": "compute_infer", "output_ms": "compute_output"}
 
 
@@ -41,9 +43,12 @@ def read(source: str, text: str) -> Content:
     >>> read("a.txt", "Concurrency: 4, throughput: 800 infer/sec, latency 5000 usec").figures[0].latency_ms
     5.0
     """
-    text = _MARKS.sub("", text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
+    text = _MARKS.sub("", text).replace("\t", " ")
     if not text.strip():
         raise InvalidArgumentError(f"'{source}': expected figures or a configuration, got an empty file")
+    if genai_reports.RECORD.match(text):
+        return genai_reports.read_records(source, text)
     if re.match(r"\s*(?:\{|\[\s*[{\[\]])", text):  # not a line of a log that begins with [WARNING]
         return _read_json(source, text)
     for pattern, reader in _TEXTS:
@@ -245,7 +250,7 @@ def _read_json(source: str, text: str) -> Content:
     if re.match(r'\s*[\[{]\s*"?\{?"?(?:id|resourceSpans)"', text) or re.match(r'\s*\[\s*\{\s*"id"', text):
         return Content(source, "trace", "every request with its times; batches and their reasons")
     try:
-        document = json.loads(text)
+        document = json.loads(text, strict=False)  # a profile export contains tensors as they are
     except RecursionError:
         raise InvalidArgumentError(f"'{source}': expected JSON of the server, got deeply nested JSON") from None
     except json.JSONDecodeError as error:
@@ -262,7 +267,7 @@ def _read_json(source: str, text: str) -> Content:
                 if name in plain:
                     return reader(source, plain)
             if "request_latency" in plain or "request_throughput" in plain:
-                return load_generators.read_genai(source, plain, json.dumps(plain.get("input_config", {})))
+                return genai_reports.read_json(source, plain)
             if {"versions", "inputs"} <= plain.keys():
                 return Content(
                     source, "metadata of a model", "its tensors; not its batcher: see /v2/models/NAME/config"
@@ -295,6 +300,8 @@ _TEXTS: tuple[tuple[str, Callable[[str, str], Content]], ...] = (
     (load_generators.LEVEL.pattern, load_generators.read_perf_analyzer),
     (r"\*\*\* Measurement Settings", load_generators.read_perf_analyzer),
     (r"^(?:# (?:HELP|TYPE) nv_|nv_[a-z_]+\{)", _read_metrics),
-    (r"Request (?:Latency|Throughput) \(", load_generators.read_genai_table),
+    (r"(?i)\brequest[\s│]+(?:latency|throughput)\b", genai_reports.read_table),
+    (r"\bAIPerf\b|\bgenai-perf\b", genai_reports.read_failure),
+    (load_generators.FAILURE.pattern, load_generators.read_failure),
     (r"^\s*[a-z_]+\s*[:{\[]", _read_config),
 )

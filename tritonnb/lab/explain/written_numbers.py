@@ -9,6 +9,9 @@ import re
 NUMBER = r"(\d[\d.,]*(?:[eE][+-]?\d+)?)"
 #: Counters have 64 bits.
 MOST = 1 << 64
+#: Milliseconds of a unit, as load generators write it.
+MS = {"ns": 1e-6, "nsec": 1e-6, "us": 1e-3, "usec": 1e-3, "µs": 1e-3, "μs": 1e-3, "microseconds": 1e-3, "ms": 1.0,
+      "msec": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}  # fmt: skip
 #: Digits with a decimal point, and with commas between thousands.
 _PLAIN_NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 
