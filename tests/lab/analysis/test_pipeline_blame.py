@@ -175,8 +175,9 @@ def test_remedies_name_the_step_that_needs_an_instance() -> None:
     rec = two_steps()
     blame = rec.blame(percentile=90)
     assert isinstance(blame, PipelineBlame)
+    basis = "(simulated; 2 instances at the same time were not recorded)"
     assert blame.remedies == (
-        "2 instead of 1 instance of 'pre': p90 128.2 → 26.0 ms (simulated)",
-        "2 instead of 1 instance of 'net': no effect (simulated)",
+        f"2 instead of 1 instance of 'pre': p90 128.2 → 26.0 ms {basis}",
+        f"2 instead of 1 instance of 'net': no effect {basis}",
     )
     assert "of 'net': no effect" in repr(blame)

@@ -74,7 +74,7 @@ def test_prediction_with_fixed_times_is_the_simulation(
     if not arrivals:
         return
     models = exact.edited(models=edits)
-    run, expected = models.simulated(arrivals, seed), tnb.simulate(dict(models.configs), arrivals, TIMES)
+    run, expected = models.simulated(arrivals, seed, typical=True), tnb.simulate(dict(models.configs), arrivals, TIMES)
     latencies_ns = [request.latency_ns for request in expected.pipelines["chain"].requests]
     assert sorted(run.requests.latency_ns.tolist()) == sorted(latencies_ns)
     for name, step in run.steps.items():

@@ -13,13 +13,19 @@ from functools import cached_property
 from itertools import accumulate, chain, pairwise, zip_longest
 from operator import attrgetter
 
+from tritonnb.lab.analysis.instance_speeds import (
+    LEAST_BATCHES,
+    NOTABLE_RATIO,
+    WithFactor,
+    different_speeds,
+    speeds_of,
+)
 from tritonnb.lab.analysis.interference import Company, Interference, companies, interference_in, slow_down_of
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
+from tritonnb.lab.analysis.slow_down import SlowDown
 from tritonnb.lab.analysis.typical_times import STALL_FACTOR, TypicalTimes
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
 
-#: Fewer executions than this determine no expected time, so that none of them is an outlier.
-LEAST_BATCHES = 5
 #: A resampled run consists of pieces of the recording, each of this share of it, so that slow phases and bursts stay
 #: together.
 PIECES = 20
@@ -33,12 +39,8 @@ _PAUSE = 10
 _LEAST_SHARED = 0.1
 #: If it is not known which instance ran which execution, at least this share of them is not stalled, but of a slow one.
 _LEAST_SLOW = 0.1
-#: Instances have different speeds if their typical times differ by more than this factor.
-_NOTABLE_SPEED_RATIO = 1.1
 #: An instance does not get faster below, or slower above, these idle times in ms.
 _LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
-#: An execution, and how many times as long as expected it took.
-WithFactor = tuple[RecordedExecution, float]
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class LearnedTimes(VaryingService):
         return (one.time_ns - self.idle_cost_ns(one.idle_ns, one.server_idle_ns)) / self._simulated_speed_of(one)
 
     @cached_property
-    def _fit(self) -> tuple[TypicalTimes, dict[int, float], dict[str, float], dict[str, Interference]]:
+    def _fit(self) -> tuple[TypicalTimes, SlowDown, dict[str, float], dict[str, Interference]]:
         """The typical time by size, the slow-down by number of busy instances, the speeds that differ, and the costs.
 
         The costs are of the other models that are executed at the same time.
@@ -125,7 +127,7 @@ class LearnedTimes(VaryingService):
         cost: dict[str, Interference] = {}
         # First the speeds, among executions with the same rows and company: a slow instance that mostly runs alone
         # would make company look fast.
-        speeds = _different_speeds(((one, one.time_ns) for one in known), attrgetter("busy", "rows"))
+        speeds = different_speeds(((one, one.time_ns) for one in known), attrgetter("busy", "rows"))
         for _ in range(4):
             by_size, by_busy = defaultdict(list), defaultdict(list)
             times_ns = [one.time_ns / speeds.get(one.instance, 1.0) / slow_down_of(cost, one.beside) for one in known]
@@ -140,9 +142,9 @@ class LearnedTimes(VaryingService):
             if not self.knows_instances:  # company that seems to help is a fast instance that runs beside a slow one
                 slow = {busy: max(1.0, factor) for busy, factor in slow.items()}
             pairs = [(one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known]
-            speeds = _different_speeds((one, factor / slow_down_of(cost, one.beside)) for one, factor in pairs)
+            speeds = different_speeds((one, factor / slow_down_of(cost, one.beside)) for one, factor in pairs)
             cost = interference_in([(one.beside, ns / speeds.get(one.instance, 1.0)) for one, ns in pairs], cost)
-        return typical, slow or {1: 1.0}, speeds, cost
+        return typical, SlowDown(slow or {1: 1.0}), speeds, cost
 
     @property
     def function(self) -> TypicalTimes:  # type: ignore[override]
@@ -150,8 +152,8 @@ class LearnedTimes(VaryingService):
         return self._fit[0]
 
     @property
-    def slow_down(self) -> Mapping[int, float]:
-        """The factor by which executions take longer, by the recorded numbers of busy instances."""
+    def slow_down(self) -> SlowDown:
+        """By how much executions take longer while more instances are busy."""
         return self._fit[1]
 
     @property
@@ -159,13 +161,17 @@ class LearnedTimes(VaryingService):
         """By how much executions take longer beside other models, by the names of these models."""
         return self._fit[3]
 
-    def expected_ns(self, rows: int, busy: int) -> float:
-        """Return the typical time with a number of busy instances, or with the nearest number that was recorded.
+    def expected_ns(self, rows: int, busy: int, sharing: float = 0.0) -> float:
+        """Return the typical time with a number of busy instances, without other models beside it.
 
-        It is the time without other models beside it.
+        ``sharing`` is as of `SlowDown.factor`.
         """
-        slow = self.slow_down
-        return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
+        return self.function(rows) * self.slow_down.factor(busy, sharing)
+
+    def basis(self, sizes: Iterable[int], instances: int) -> list[str]:
+        """Return what a simulation that formed batches of these sizes rests on: sentences without a period."""
+        texts = (*self.function.basis(sizes), self.slow_down.basis(instances), self.speeds_text())
+        return [text for text in texts if text]
 
     def _expected_ns_of(self, one: RecordedExecution) -> float:
         """Return the typical time of an execution on its instance; on a slow instance if its own is not known."""
@@ -226,12 +232,12 @@ class LearnedTimes(VaryingService):
     @cached_property
     def instance_speeds(self) -> dict[str, float]:
         """The median time of the executions of each instance, relative to the expected time, by its name."""
-        return {name: speed for name, (speed, _) in _speeds(self._regular).items()}
+        return {name: speed for name, (speed, _) in speeds_of(self._regular).items()}
 
     def speeds_text(self) -> str:
         """Return which instances are slower than others, as text; empty if all are about as fast."""
         speeds = sorted(self.instance_speeds.items(), key=lambda item: item[1])
-        if len(speeds) < 2 or speeds[-1][1] <= _NOTABLE_SPEED_RATIO * speeds[0][1]:
+        if len(speeds) < 2 or speeds[-1][1] <= NOTABLE_RATIO * speeds[0][1]:
             return ""
         (fastest, least), (slowest, most) = speeds[0], speeds[-1]
         simulated = "" if self.names else ", but are simulated as equal"
@@ -390,7 +396,12 @@ class LearnedTimes(VaryingService):
         return draw
 
     def drawn(
-        self, factor_at: Callable[[int], float], stalls: Iterable[Stall], company: Company | None, luck: float = 0.0
+        self,
+        factor_at: Callable[[int], float],
+        stalls: Iterable[Stall],
+        company: Company | None,
+        luck: float = 0.0,
+        sharing: float = 0.0,
     ) -> Draw:
         """Return a function of times that vary by a factor at each time, with stalls.
 
@@ -401,6 +412,8 @@ class LearnedTimes(VaryingService):
         company : Company or None
         luck : float, optional
             By how many standard deviations the true times of rare sizes differ from typical times.
+        sharing : float, optional
+            As of `SlowDown.factor`.
         """
         waiting = deque(stalls)
         typical = self.function
@@ -416,7 +429,8 @@ class LearnedTimes(VaryingService):
                     stalled_ns = max(stalled_ns, excess_ns)
             if luck and rows not in of_size:
                 of_size[rows] = math.exp(luck * typical.deviation(rows))
-            typical_ns = self.expected_ns(rows, busy) * of_size.get(rows, 1.0) * speeds[instance % len(speeds)]
+            typical_ns = self.expected_ns(rows, busy, sharing) * of_size.get(rows, 1.0)
+            typical_ns *= speeds[instance % len(speeds)]
             if company is not None:
                 typical_ns *= company.slow_down(now_ns)
             return round((typical_ns + self.idle_cost_ns(idle_ns, server_idle_ns)) * factor_at(now_ns)) + stalled_ns
@@ -444,39 +458,6 @@ def accompanied(services: Mapping[str, Service]) -> dict[str, Service]:
     learned = {name: one for name, one in services.items() if isinstance(one, LearnedTimes)}
     beside = companies({name: one.interference for name, one in learned.items()})
     return {**services, **{name: _Accompanied(one, beside[name]) for name, one in learned.items()}}
-
-
-def _speeds(
-    pairs: Iterable[WithFactor], level: Callable[[RecordedExecution], object] = attrgetter("busy")
-) -> dict[str, tuple[float, int]]:
-    """Return the median factor of each instance and the number of its executions, by its name.
-
-    They are compared among executions that began beside as many others: the scheduler prefers some instances when all
-    are idle, so that one instance may be slow only because it runs when others do.
-    """
-    by_level: dict[object, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one, factor in pairs:
-        by_level[level(one)][one.instance].append(factor)
-    levels = [
-        {name: known for name, known in sorted(factors.items()) if len(known) >= LEAST_BATCHES}
-        for factors in by_level.values()
-    ]
-    most = max(levels, key=lambda level: (len(level), sum(map(len, level.values()))), default={})
-    return {name: (statistics.median(known), len(known)) for name, known in most.items()}
-
-
-def _different_speeds(
-    pairs: Iterable[WithFactor], level: Callable[[RecordedExecution], object] = attrgetter("busy")
-) -> dict[str, float]:
-    """Return the speeds of instances relative to their mean, if they differ notably; the mean is geometric."""
-    found = {name: speed for name, speed in _speeds(pairs, level).items() if speed[0] > 0}
-    factors = [factor for factor, _ in found.values()]
-    if len(found) < 2 or max(factors) <= _NOTABLE_SPEED_RATIO * min(factors):
-        return {}
-    mean = math.exp(
-        sum(count * math.log(factor) for factor, count in found.values()) / sum(n for _, n in found.values())
-    )
-    return {name: factor / mean for name, (factor, _) in found.items()}
 
 
 def _stall(one: RecordedExecution, expected_ns: float) -> Stall:

@@ -21,6 +21,7 @@ from tritonnb.lab.analysis.conditions import Condition
 from tritonnb.lab.analysis.latency_split import Interval
 from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun
 from tritonnb.lab.analysis.reproduction import is_near
+from tritonnb.lab.analysis.rerun import unknown_instances
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.pipelines import CALL, Path, Pipeline, PipelineRequest, Segment, step_paths
@@ -270,7 +271,10 @@ def _one_more_instance(rec: Recording) -> Iterator[str]:
         is_same = abs(after - before) < _NO_EFFECT * before
         change = "no effect" if is_same else f"p{percent} {before:.1f} → {after:.1f} ms"
         instances = pluralize(counts[model], "instance")
-        yield f"{counts[model] + 1} instead of {instances} of '{model}': {change} (simulated{doubt})"
+        edited = rerun.edited({model: {"count": counts[model] + 1}})[model]
+        unknown = unknown_instances(rerun.services[model], edited)
+        basis = f"simulated{doubt}{unknown and '; '}{unknown}"
+        yield f"{counts[model] + 1} instead of {instances} of '{model}': {change} ({basis})"
 
 
 def pipeline_requests(

@@ -16,7 +16,7 @@ from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
 from tritonnb.lab.analysis.recorded_times import times_of_models
 from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of, is_near, verdict_of
 from tritonnb.lab.simulation.models import check_steps, needed_models
-from tritonnb.lab.simulation.run import recorded_run
+from tritonnb.lab.simulation.run import instance_count, recorded_run
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.recording import Recording
@@ -266,7 +266,8 @@ def pipeline_what_if(
 ) -> PipelineComparison:
     """Simulate the recorded requests of a pipeline with edits of its models; see `Recording.what_if`."""
     rerun = PipelineRerun(rec, services)
-    before, after = (rerun.run(configs, seed) for configs in (rerun.configs, rerun.edited(edits)))
+    edited = rerun.edited(edits)
+    before, after = (rerun.run(configs, seed) for configs in (rerun.configs, edited))
     causes, notes = [], []
     for name, service in rerun.services.items():
         formed_before, formed_after = (
@@ -274,6 +275,7 @@ def pipeline_what_if(
         )
         causes += [f"'{name}': {cause}" for cause in causes_of(rec, name, service, formed_before)]
         if isinstance(service, LearnedTimes):
-            notes += [f"'{name}': {text}." for text in service.function.basis(formed_after)]
+            basis = service.basis(formed_after, instance_count(edited[name]))
+            notes += [f"'{name}': {text}." for text in basis]
     causes = causes or [OTHER_DECISIONS]
     return PipelineComparison(rerun.model, before, after, dict(edits), rec, tuple(causes), tuple(notes))

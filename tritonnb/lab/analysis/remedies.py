@@ -18,7 +18,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.blame import Blame
 from tritonnb.lab.analysis.reproduction import is_near
-from tritonnb.lab.analysis.rerun import Rerun
+from tritonnb.lab.analysis.rerun import Rerun, unknown_instances
 from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import slot_count
@@ -51,6 +51,8 @@ class Remedy:
         Of all simulated requests.
     recorded_ns : int
         The recorded latency of the request.
+    unknown : str
+        That its instances were not recorded at the same time, if that is so: see `SlowDown` for what is assumed then.
     """
 
     edits: Edits
@@ -61,6 +63,7 @@ class Remedy:
     p99_before_ms: float
     p99_after_ms: float
     recorded_ns: int
+    unknown: str = ""
 
     @property
     def removes(self) -> bool:
@@ -77,7 +80,7 @@ class Remedy:
             doubt = f", not the recorded {self.recorded_ns / 1e6:.0f} ms"
         return (
             f"{edits} {part} (simulated: its latency {_change(self.latency_before_ns, self.latency_after_ns)}{doubt}, "
-            f"p99 of all {self.p99_before_ms:.3f} → {self.p99_after_ms:.3f} ms)"
+            f"p99 of all {self.p99_before_ms:.3f} → {self.p99_after_ms:.3f} ms{self.unknown and '; '}{self.unknown})"
         )
 
 
@@ -130,7 +133,7 @@ def remedies(blame: Blame) -> dict[str, Remedy]:
                 continue
             remedy = Remedy(
                 edits, part_ns, after.parts.get(cause, 0), before.latency_ns, after.latency_ns,
-                _p99_ms(before.recording), _p99_ms(after.recording), blame.latency_ns,
+                _p99_ms(before.recording), _p99_ms(after.recording), blame.latency_ns, outcomes.unknown_of(edits),
             )  # fmt: skip
             if cause not in found or remedy.removes:
                 found[cause] = remedy
@@ -189,6 +192,10 @@ class _Outcomes:
         sizes = ({batch.number: batch.size for batch in one.recording.batches} for one in (before, after))
         rows_before, rows_after = (size[one.request.batch] for size, one in zip(sizes, (before, after), strict=True))
         return times(rows_after) < times(rows_before)
+
+    def unknown_of(self, edits: Edits) -> str:
+        """Return that the instances of edits were not recorded at the same time, if that is so."""
+        return unknown_instances(self._rerun.times, self._rerun.edited(edits))
 
     def of_edits(self, edits: Edits) -> Blame | None:
         """Return the outcome of an edited configuration; None if it is invalid or the request does not run."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Set
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.simulation.run import recorded_run, refuse_ensemble
+from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.simulation.run import instance_count, recorded_run, refuse_ensemble
 from tritonnb.lab.simulation.service import Service
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.arrivals import Arrival
@@ -78,6 +79,14 @@ class Rerun:
         options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
         name = config.name
         return recorded_run({name: config}, {name: arrivals}, {name: self.times}, seed, **options)
+
+
+def unknown_instances(times: Service, config: pb.ModelConfig) -> str:
+    """Return that the instances of a configuration were not recorded at the same time, as `SlowDown.unknown`.
+
+    Times that are given instead of learned are known for each number.
+    """
+    return times.slow_down.unknown(instance_count(config)) if isinstance(times, LearnedTimes) else ""
 
 
 def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:

@@ -21,7 +21,7 @@ from tritonnb.lab.analysis.blame import INTERRUPTED, Blame, blame_request
 from tritonnb.lab.analysis.conditions import Condition
 from tritonnb.lab.analysis.pipeline_blame import PipelineBlame, blame_pipeline, pipeline_requests
 from tritonnb.lab.analysis.remedies import edits_for
-from tritonnb.lab.analysis.rerun import Rerun
+from tritonnb.lab.analysis.rerun import Rerun, unknown_instances
 from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.batches import Outlier, RequestRecord, last_executions, latencies_ms
 from tritonnb.recording.pipelines import Pipeline, PipelineRequest
@@ -81,6 +81,8 @@ class TailRemedy:
         The mean of their latencies.
     p99_before_ms, p99_after_ms : float
         Of all requests.
+    unknown : str
+        As of `Remedy`.
     """
 
     edits: dict[str, Any]
@@ -90,13 +92,14 @@ class TailRemedy:
     mean_after_ms: float
     p99_before_ms: float
     p99_after_ms: float
+    unknown: str
 
     def __str__(self) -> str:
         edits = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
         return (
             f"{edits} helps {self.helped} of {self.requests} requests (simulated: their mean latency "
             f"{self.mean_before_ms:.1f} → {self.mean_after_ms:.1f} ms, p99 of all {self.p99_before_ms:.1f} → "
-            f"{self.p99_after_ms:.1f} ms)"
+            f"{self.p99_after_ms:.1f} ms{self.unknown and '; '}{self.unknown})"
         )
 
 
@@ -393,6 +396,7 @@ def _find_remedy(tail: TailBlame) -> TailRemedy | None:
             sum(after_ms[serial] for serial in slow) / len(slow),
             quantile(sorted(known_ms.values()), 0.99),
             quantile(sorted(after_ms.values()), 0.99),
+            unknown_instances(rerun.times, rerun.edited(edits)),
         )
     return best if best is not None and best.helped > len(slow) / 2 else None
 

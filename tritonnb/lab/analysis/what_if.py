@@ -17,6 +17,7 @@ from tritonnb.lab.analysis.pipeline_what_if import PipelineComparison, pipeline_
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.reproduction import OTHER_DECISIONS, causes_of
 from tritonnb.lab.analysis.rerun import Rerun
+from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.generations import Generation
 from tritonnb.recording.recording import Recording
@@ -92,17 +93,17 @@ def what_if(
         edited, edits = _with_batching(edited, continuous), {"continuous": continuous, **edits}
     before, after = (rerun.run(config, rerun.arrivals, seed) for config in (rerun.config, edited))
     causes = causes_of(rec, rerun.config.name, rerun.times, before.batch_sizes()) or [OTHER_DECISIONS]
-    return Comparison(before, after, edits, rec, causes=tuple(causes), notes=tuple(_notes(rec, rerun.times, after)))
+    notes = _notes(rec, rerun.times, after, edited)
+    return Comparison(before, after, edits, rec, causes=tuple(causes), notes=tuple(notes))
 
 
-def _notes(rec: Recording, service: Service, after: Recording) -> Iterator[str]:
+def _notes(rec: Recording, service: Service, after: Recording, config: pb.ModelConfig) -> Iterator[str]:
     """Yield what a simulation rests on."""
     if rec.unit == "requests":
         yield "The rows of the requests are not known: batches are filled with requests, as if each had one row."
     if isinstance(service, LearnedTimes):
-        for text in (*service.function.basis(after.batch_sizes()), service.speeds_text()):
-            if text:
-                yield f"{text[0].upper()}{text[1:]}."
+        for text in service.basis(after.batch_sizes(), instance_count(config)):
+            yield f"{text[0].upper()}{text[1:]}."
 
 
 def _rerun_steps(rerun: Rerun, rec: Recording, service: Service | None) -> None:

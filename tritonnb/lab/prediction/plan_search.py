@@ -154,7 +154,7 @@ def _default_values(twin: Twin, name: str) -> dict[str, Sequence[Any]]:
         return values
     config, times = twin.models.configs[name], twin.models.times[name]
     if len(config.instance_group) <= 1:
-        values["count"] = sorted({1, max(times.slow_down)})
+        values["count"] = sorted({1, times.slow_down.most})
     if not config.HasField("dynamic_batching"):
         return values
     recorded_us = config.dynamic_batching.max_queue_delay_microseconds

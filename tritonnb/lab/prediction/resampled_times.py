@@ -18,6 +18,19 @@ from tritonnb.lab.simulation.service import Draw, VaryingService
 _MOST_PIECES = 1000
 #: How often the stalls of a run are repeated, since executions may go on after the last arrival.
 _REPEATED = 4
+#: A fraction that grows by the golden ratio from seed to seed is spread evenly; few random numbers are not.
+_GOLDEN = (math.sqrt(5) - 1) / 2
+#: Of the simulations of a prediction, a share has the typical value of what is not known, and another one each bound.
+_TYPICAL, _AT_BOUND = 0.2, 0.1
+
+
+def _sharing(seed: int) -> float:
+    """Return what instances share that were not recorded at the same time, as of `SlowDown.factor`.
+
+    Its range contains both bounds: instances that share nothing, or everything, such as a lock, are no exceptions.
+    """
+    place = 2 * (seed * _GOLDEN % 1) - 1
+    return math.copysign(min(1.0, max(0.0, (abs(place) - _TYPICAL) / (1 - _TYPICAL - 2 * _AT_BOUND))), place)
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,8 @@ class Resampled(VaryingService):
     company : Company or None
         The other models in the run.
     typical : bool
-        Whether what differs from run to run is typical: the speed of the machine, and the times of rare sizes.
+        Whether what differs from run to run is typical: the speed of the machine, the times of rare sizes, and what
+        instances share that were not recorded at the same time.
     """
 
     times: LearnedTimes
@@ -69,7 +83,8 @@ class Resampled(VaryingService):
             recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
             return scale * factors[min(bisect_left(begins, recorded_ns), last)]
 
-        draw = times.drawn(factor_at, sorted(stalls), self.company, luck=differing * rng.gauss(0.0, 1.0))
+        luck, sharing = differing * rng.gauss(0.0, 1.0), differing * _sharing(self.seed)
+        draw = times.drawn(factor_at, sorted(stalls), self.company, luck, sharing)
         return draw if self.company is None else self.company.reporting(draw)
 
     @cached_property

@@ -73,7 +73,7 @@ class Twin:
     ...     print(remark)
     batches of 3 rows rest on 2 recorded batches: up to 7.90 (6.53 to 10.04) ms
     200 requests/s were not recorded, but 97.4
-    2 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)
+    2 instances at the same time were not recorded: executions are assumed to take 1.00 (1.00 to 2.00) times as long
     >>> twin.stalls_text()
     'stalls: 0'
     """
@@ -284,12 +284,8 @@ class Twin:
     def _remarks_on(self, name: str, runs: Sequence[Figures], instances: int) -> Iterator[str]:
         """Yield the remarks on the instances of a model, and on its stalls and speed."""
         times = self.models.times[name]
-        busiest = max(times.slow_down)
-        if instances > busiest:
-            yield (
-                f"{pluralize(instances, 'instance')} at the same time were not recorded: assumed to be as slow as "
-                f"{busiest} ({times.slow_down[busiest]:.2f} times)"
-            )
+        if text := times.slow_down.basis(instances):
+            yield text
         shortest_ms = min((excess_ns for _, excess_ns in times.stalls), default=0) / 1e6
         if times.stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
             yield f"the p99 rests on {pluralize(len(times.stalls), 'stall')} in the recording"
@@ -385,7 +381,7 @@ class Twin:
             yield f"batch size {rows:>4}: {count:>5} x {self.range_ms(rows, name)} ms{rare}{stalls}"
         dispatch_ms = statistics.median(one.dispatch_ns for one in times.executions) / 1e6
         yield f"of it before the execution begins: {dispatch_ms:.3f} ms (median)"
-        slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.items())
+        slow = ", ".join(f"{busy}: {factor:.2f}" for busy, factor in times.slow_down.known.items())
         yield f"slow-down by number of busy instances: {slow}"
         if times.instance_speeds:
             speeds = ", ".join(f"{instance}: {factor:.2f}" for instance, factor in times.instance_speeds.items())

@@ -136,7 +136,7 @@ def times_of(learned: LearnedTimes) -> ExecutionTimes:
     ----------
     learned : LearnedTimes
     """
-    slow_down = dict(learned.slow_down)
+    slow_down = dict(learned.slow_down.known)
     ms: dict[int, list[float]] = defaultdict(list)
     for one in learned.executions:
         if not one.first or len(learned.executions) < 2:
