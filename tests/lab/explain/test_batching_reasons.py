@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tests.laws import law
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.explain.causes import batching
+from tritonnb.lab.explain.batches import batching
 from tritonnb.lab.explain.figures import Figures
 
 #: What is said, and the rules by which batches are then sent.

@@ -66,6 +66,35 @@ STEPS = (
       Avg request latency: 175917 usec (overhead 1456 usec + queue 72755 usec + compute input 30000 usec + compute infer 71000 usec + compute output 706 usec)
 """
 )
+#: A model that calls another eleven times; most of its time is its own code.
+CALLS = (
+    report("Request concurrency: 1", 7.41631, 134594, (267, 267), "117254 70 216 2374 102")
+    + """
+  Composing models:
+  defect-classifier, version: 202403071807
+      Inference count: 2940
+      Execution count: 2940
+      Successful request count: 2940
+      Avg request latency: 2782 usec (overhead 20 usec + queue 70 usec + compute input 216 usec + compute infer 2374 usec + compute output 101 usec)
+"""
+)
+DALI = (
+    report("Request concurrency: 3", 48.8, 61500, (878, 878), "300 34000 20 25800 900")
+    + """
+  Composing models:
+  dali, version:
+      Inference count: 878
+      Execution count: 878
+      Successful request count: 878
+      Avg request latency: 54600 usec (overhead 70 usec + queue 34000 usec + compute input 7 usec + compute infer 20028 usec + compute output 495 usec)
+
+  model, version:
+      Inference count: 878
+      Execution count: 878
+      Successful request count: 878
+      Avg request latency: 6500 usec (overhead 10 usec + queue 60 usec + compute input 30 usec + compute infer 6000 usec + compute output 400 usec)
+"""
+)
 METRICS = "\n".join(
     f'nv_inference_{name}{{model="tensorrt_llm",version="1"}} {value}'
     for name, value in {
@@ -109,6 +138,29 @@ CASES: dict[str, tuple[list[Any], str, str]] = {
     # 300 requests/s leave most of four instances idle, and yet requests wait: averages do not tell why.
     "server#6267": ([report("Request Rate: 300 inference requests per second", 300, 9600, (3000, 3000), "40 4718 100 4400 100"),
         'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 4 kind: KIND_GPU gpus: 0 }'], "", "arrive in bursts"),
+    # 424 executions/s of 2.357 ms, and 1.33 requests in each: 565 requests/s on one instance are no contradiction.
+    "server#8173": ([report("Request Rate: 700 inference requests per seconds", 564.952, 7075, (10172, 7631), "185 1194 3 2357 1962"),
+        'name: "resnet50_dynamic" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 kind: KIND_GPU gpus: 0 }'], "batches_not_full", "1.33 requests share"),
+    # Four threads of perf_analyzer wait for their sequences; the figures are of different times.
+    "server#3113": ([report("Request Rate: 24 inference requests per seconds", 12.65, 209294, (1088, 1088), "150 98779 65 110095 36")], "", "24 requests/s were to be sent"),
+    # The copy of the input to the GPU is most of the time.
+    "server#3657": ([report("Request concurrency: 1", 219.6, 4553, (1315, 1315), "2 30 3012 1100 36")], "few_clients", "compute input takes 3.01 of 4.15 ms"),
+    # perf_analyzer of 2022 divides the compute times by the rows: the rest is no overhead.
+    "server#4250": ([report("Request concurrency: 1", 384, 342044, (2304, 18), "233900 57 101 1739 0", 128)], "few_clients", "are those of a row"),
+    # A timestamp of the server is wrong; the thread's answer is a defect of the release.
+    "server#2137": ([report("Request concurrency: 1", 8.8, 114044, (53, 53), "776538442544 124 3725 12169 72")], "load", "cannot be true"),
+    # The response of several MB goes to another machine.
+    "server#2783": ([report("Request concurrency: 6", 0.933333, 6450700, (33, 33), "4 179 4017 9553 122719")], "outside_server", "outside of the server"),
+    # The model alone is at its capacity; the thread found another process on its GPU. Instances and batches are not given.
+    "server#5865": ([report("Request concurrency: 20", 335.954, 59469, (6048, 605), "104 28517 42 30599 25")], "", "10.00 requests share an execution"),
+    # The maintainer computed the rate of the slowest step: 1 / 20.5 ms = 48.7.
+    "server#3245": ([DALI], "step:instances_busy", "the step 'dali'"),
+    "server#6980": ([CALLS], "overhead", "its own code"),
+    "server#6422": ([report("Request concurrency: 128", 783.788, 163087, (282460, 8232), "103572 4570 3425 26264 27213")], "overhead", "neither queue nor compute"),
+    # The GPU works while the backend already waits for the output.
+    "server#4691": ([report("Request concurrency: 1", 1.3, 760000, (45, 45), "32 78 12555 215699 525591")], "few_clients", "compute output takes 525.59 of 753.85 ms"),
+    # One request at a time; trtexec has several on the way.
+    "server#7848": ([summary((1, 340, 2900))], "few_clients", "one request at a time"),
     "server#3624": ([LOG, 'name: "main" max_batch_size: 8 dynamic_batching { }'], "", "1.25 requests share an execution"),
 }  # fmt: skip
 

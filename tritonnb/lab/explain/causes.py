@@ -1,4 +1,4 @@
-"""What limits a model's rate, whether it batches, what its queue consists of, and which figures contradict."""
+"""What limits a model's rate, and which figures contradict."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ from collections.abc import Iterator, Sequence
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.execution_diagnoses import SLOWED, drift_defect, reload_text
+from tritonnb.lab.explain.batches import (
+    BATCHES,
+    BUSY,
+    MOST,
+    NOT_BUSY,
+    batches,
+    instances_of,
+    waits_for_delay,
+)
 from tritonnb.lab.explain.figures import Figures
-from tritonnb.lab.simulation.run import instance_count
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
 
-#: Instances that execute for this share of the time are at their capacity; below the second, they are not.
-BUSY, NOT_BUSY = 0.85, 0.7
 #: A rate of which this share is answered is met.
 _MET = 0.95
-#: Batches are full from this share of max_batch_size on, and requests are combined from this mean on.
-_FULL, _BATCHES = 0.9, 1.05
+#: Batches are full from this share of max_batch_size on.
+_FULL = 0.9
 #: Each batch takes all requests that wait, if these are on average at most this multiple of a batch.
 _TAKES_ALL = 1.3
+#: More executions than this multiple of the instances overlap, or the number of instances is wrong.
+_OVERLAPS = 1.3
+#: Requests hardly wait, up to this share of what they wait for.
+_HARDLY = 0.25
+#: A model that a request calls more often is not one step of an ensemble.
+_CALLED_ONCE = 1.1
 #: All clients are in the same batch, up to this multiple of a batch.
 _ONE_BATCH = 1.1
-#: A part that is this share of a latency explains it.
-_MOST = 0.5
 #: A level within this share of the highest rate is at the maximum.
 _AT_MAXIMUM = 0.93
 #: Figures that differ by more than this share contradict: averages over different windows differ somewhat.
@@ -36,17 +46,6 @@ _WAITS = 0.3
 _ALONE, _BESIDE, _SAME_SIZE = 1.1, 1.7, 0.1
 
 Cause = tuple[str, str]
-
-
-def instances_of(config: pb.ModelConfig | None) -> int:
-    """Return the instances; 0 if the configuration does not say it, because they depend on the GPUs."""
-    if config is None or not config.instance_group:
-        return 0
-    on_all_gpus = any(
-        group.kind in (pb.ModelInstanceGroup.KIND_AUTO, pb.ModelInstanceGroup.KIND_GPU) and not group.gpus
-        for group in config.instance_group
-    )
-    return 0 if on_all_gpus and sum(group.count for group in config.instance_group) == 0 else instance_count(config)
 
 
 def limit(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures] = ()) -> Cause:
@@ -76,24 +75,37 @@ def limit(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figu
 
 
 def _of_ensemble(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    steps = [step for step in figures.steps if step.server_ms]
-    if not steps:
+    times = {step.model: (step, *_of_step(step, figures)) for step in figures.steps if step.server_ms}
+    if not times:
         return None
-    slowest = max(steps, key=lambda step: step.server_ms or 0)
-    whole = figures.server_ms or figures.latency_ms or slowest.server_ms or 0
+    slowest, calls, taken = max(times.values(), key=lambda found: found[2])
+    whole = figures.server_ms or figures.latency_ms or taken
     name, text = limit(slowest, slowest.config)
-    share = min(1.0, (slowest.server_ms or 0) / whole) if whole else 1.0
+    often = f" in {calls:.1f} calls" if calls > _CALLED_ONCE else ""
+    if sum(one for _, _, one in times.values()) < MOST * whole:
+        return (
+            "overhead",
+            f"the model itself: all models that it calls take {sum(one for _, _, one in times.values()):.1f} of "
+            f"{whole:.1f} ms (the longest, '{slowest.model}', {taken:.1f} ms{often}); the rest is its own code",
+        )
+    share = min(1.0, taken / whole) if whole else 1.0
     return (
         f"step:{name}",
-        f"the step '{slowest.model}' takes {slowest.server_ms:.1f} ms of {whole:.1f} ms ({share:.0%}): {text}",
+        f"the step '{slowest.model}' takes {taken:.1f} ms of {whole:.1f} ms ({share:.0%}){often}: {text}",
     )
+
+
+def _of_step(step: Figures, figures: Figures) -> tuple[float, float]:
+    """Return how often a request calls a step, and how long that takes in ms."""
+    calls = step.rate / figures.rate if step.rate and figures.rate else 1.0
+    return calls, max(1.0, calls) * (step.server_ms or 0.0)
 
 
 def _of_client(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
     if not figures.latency_ms or figures.server_ms is None:
         return None
     outside = figures.latency_ms - figures.server_ms
-    if outside < _MOST * figures.latency_ms:
+    if outside < MOST * figures.latency_ms:
         return None
     return (
         "outside_server",
@@ -104,7 +116,7 @@ def _of_client(figures: Figures, config: pb.ModelConfig | None, others: Sequence
 
 
 def _of_instances(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    busy, execution = figures.busy, figures.execution_ms
+    busy, execution = _at_work(figures, instances_of(config))
     alone = config is not None and (config.max_batch_size <= 1 or not config.WhichOneof("scheduling_choice"))
     if busy is None and alone and figures.rate and execution:
         busy = figures.rate * execution / 1e3
@@ -136,13 +148,26 @@ def _of_instances(figures: Figures, config: pb.ModelConfig | None, others: Seque
             f"proportionally longer",
         )
     queue = f"; requests wait {figures.queue_ms:.1f} ms for them" if figures.queue_ms is not None else ""
-    full = "" if config is not None or (figures.mean_requests or 1) < _BATCHES else (
+    full = "" if config is not None or (figures.mean_requests or 1) < BATCHES else (
         ", unless batches have room: max_batch_size was not given"
     )  # fmt: skip
     return (
         "instances_busy",
         f"the instances are at their capacity: {at_work}{queue}. More clients add waiting time, not throughput{full}",
     )
+
+
+def _at_work(figures: Figures, count: int) -> tuple[float | None, float | None]:
+    """Return the mean number of executions at the same time, and their time in ms.
+
+    Some backends copy the tensors of one execution during another, so that executions with their copies can be more
+    than the instances.
+    """
+    busy, execution, infer = figures.busy, figures.execution_ms, figures.infer_ms
+    if not count or not busy or not infer or not execution or busy <= _OVERLAPS * count:
+        return busy, execution
+    alone = busy * infer / execution
+    return (alone, infer) if alone <= _OVERLAPS * count else (busy, execution)
 
 
 def _room(figures: Figures, config: pb.ModelConfig | None) -> str:
@@ -157,17 +182,10 @@ def _room(figures: Figures, config: pb.ModelConfig | None) -> str:
     return f"{rows:.1f} of {config.max_batch_size} rows"
 
 
-def batches(config: pb.ModelConfig) -> bool:
-    """Return whether Triton combines requests of a model."""
-    return config.max_batch_size > 1 and bool(
-        config.HasField("dynamic_batching") or config.HasField("sequence_batching")
-    )
-
-
 def _of_offered(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
     if not figures.offered or not figures.rate or figures.rate >= figures.offered * (1 - _TOLERANCE):
         return None
-    if figures.queue_ms is None or not figures.compute_ms or figures.queue_ms > figures.compute_ms:
+    if figures.queue_ms is None or not figures.compute_ms or figures.queue_ms > _HARDLY * figures.compute_ms:
         return None
     return (
         "load_generator",
@@ -201,7 +219,7 @@ def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequen
     if not figures.server_ms or figures.queue_ms is None or figures.compute_ms is None:
         return None
     rest = figures.server_ms - figures.queue_ms - figures.compute_ms
-    if rest < _MOST * figures.server_ms:
+    if rest < MOST * figures.server_ms:
         return None
     return (
         "overhead",
@@ -211,7 +229,7 @@ def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequen
 
 
 def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    if config is None or figures.busy is None or not _waits_for_delay(figures, config):
+    if config is None or figures.busy is None or not waits_for_delay(figures, config):
         return None
     return (
         "queue_delay",
@@ -225,22 +243,32 @@ def _of_few_clients(figures: Figures, config: pb.ModelConfig | None, others: Seq
     queue, whole = figures.queue_ms, figures.server_ms or figures.latency_ms
     if figures.clients is None:
         return None
+    if figures.clients == 1 and figures.latency_ms and figures.server_ms is None and queue is None:
+        return (
+            "few_clients",
+            f"the client: at concurrency 1 there is one request at a time, so 1 / {figures.latency_ms:.2f} ms is the "
+            f"rate, whatever the server could do: raise the concurrency",
+        )
     if figures.mean_requests and 1 < figures.clients <= _ONE_BATCH * figures.mean_requests:
         return (
             "few_clients",
             f"the clients: all {figures.clients:g} are in the same batch ({figures.mean_requests:.2f} requests), and "
             f"the next batch begins when they have sent again: raise the concurrency",
         )
-    if queue is None or not whole or queue > 0.25 * whole:
+    if queue is None or not whole or queue > _HARDLY * whole:
         return None
     # What is neither queue nor compute may be at its own limit.
-    if figures.compute_ms is not None and queue + figures.compute_ms < _MOST * whole:
+    if figures.compute_ms is not None and queue + figures.compute_ms < MOST * whole:
         return None
+    spare = instances_of(config) and figures.busy is not None
+    more = "The server can take more: raise the concurrency" if spare or figures.busy is None else (
+        f"On average {figures.busy:.2f} instances execute: raise the concurrency, if there are more of them"
+    )  # fmt: skip
+    who = "one client waits" if figures.clients == 1 else f"{figures.clients:g} of them wait"
     return (
         "few_clients",
-        f"the clients: {figures.clients:g} of them wait for each response before they send the next request, so "
-        f"{figures.clients:g} / {figures.latency_ms or whole:.2f} ms is the rate, and the queue is nearly empty "
-        f"({queue:.2f} ms). The server can take more: raise the concurrency",
+        f"the clients: {who} for each response before sending the next request, so {figures.clients:g} / "
+        f"{figures.latency_ms or whole:.2f} ms is the rate, and the queue is nearly empty ({queue:.2f} ms). {more}",
     )
 
 
@@ -259,7 +287,7 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
             f"probably the instances: batches are full ({figures.mean_rows:.1f} rows) and requests still wait "
             f"{queue:.1f} ms, {queue / compute:.1f} times an execution",
         )
-    if queue <= 0.25 * compute:
+    if queue <= _HARDLY * compute:
         return "load", f"the load: requests hardly wait ({queue:.2f} ms; an execution takes {compute:.2f} ms)"
     if idle:
         when = "if the load was there all the time between both (otherwise give its seconds), " \
@@ -280,94 +308,6 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
         words += f"on average {busy:.2f} instances execute; how many there are was not given"
     waits = f"requests wait {queue:.2f} ms, {queue / compute:.1f} times an execution ({compute:.2f} ms)"
     return "", f"not certain: {waits}; {words}"
-
-
-def batching(figures: Figures, config: pb.ModelConfig | None) -> str:
-    """Say whether requests share executions, and why as many as do."""
-    mean, size = figures.mean_requests, 0 if config is None else config.max_batch_size
-    if figures.hits and not figures.executions:
-        return f"Nothing is executed: the response cache answered all {figures.hits:,.0f} requests"
-    shared = "" if mean is None else f"{mean:.2f} requests share an execution"
-    if figures.mean_rows and figures.mean_rows != mean:
-        shared += f" ({figures.mean_rows:.1f} rows)"
-    if config is not None and size <= 1:
-        return f"No: max_batch_size is {size}, so each request runs alone" + (f" ({shared})" if shared else "")
-    if config is not None and not batches(config):
-        return (
-            f"No: the configuration has no dynamic_batching, so Triton never combines requests"
-            f"{f' ({shared})' if shared else ''}; add dynamic_batching {{ }}"
-        )
-    if mean is None:
-        return "The figures do not tell: the numbers of requests and executions are needed"
-    if mean < _BATCHES:
-        return f"No, {shared}: {_why_alone(figures, config)}"
-    full = size and figures.mean_rows and figures.mean_rows >= 0.95 * size
-    why = "batches are full" if full else _why_partly(figures, config)
-    return f"Yes, {shared}: {why}"
-
-
-def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
-    size, rows = 0 if config is None else config.max_batch_size, figures.request_rows or figures.mean_rows or 1
-    if figures.clients == 1:
-        return "concurrency is 1, so there is never a second request to combine with; send several at once"
-    if size and 2 * rows > size:
-        return f"a request has {rows:g} rows, and two do not fit into max_batch_size {size}"
-    if config is not None and _waits_for_delay(figures, config):
-        return (
-            f"each waits {figures.queue_ms:.1f} ms, the max_queue_delay of {queue_delay_ns(config) / 1e6:g} ms, and no "
-            f"other request arrives in this time: requests are sent one after another; send several at once"
-        )
-    if figures.queue_ms is not None and figures.compute_ms and figures.queue_ms > figures.compute_ms:
-        variable = config is not None and any(-1 in tensor.dims for tensor in config.input)
-        reason = "their inputs have variable shapes, and only equal shapes are combined (see ragged batches)"
-        unknown = "is dynamic_batching configured? " if config is None else ""
-        return f"requests do wait ({figures.queue_ms:.1f} ms) and yet run alone: {unknown}" + (
-            reason if variable else "they may have different shapes or parameters, or arrive after the batch was sent"
-        )
-    return "requests find an idle instance when they arrive; batches form while all instances are busy, or in a delay"
-
-
-def _why_partly(figures: Figures, config: pb.ModelConfig | None) -> str:
-    if figures.clients and figures.mean_requests and figures.clients <= 1.5 * figures.mean_requests:
-        return f"more than {figures.clients:g} requests are never in the server"
-    is_busy = figures.busy is not None and figures.busy >= BUSY * max(1, instances_of(config))
-    if config is not None and not is_busy:
-        preferred = [*config.dynamic_batching.preferred_batch_size]
-        goal = min(preferred, default=config.max_batch_size)
-        name = f"preferred_batch_size {preferred}" if preferred else f"max_batch_size {goal}"
-        rows, delay_ms = figures.mean_rows or figures.mean_requests or 0, queue_delay_ns(config) / 1e6
-        if preferred and rows >= 0.95 * goal:
-            return f"{name} sends batches earlier"
-        if delay_ms and rows >= 0.7 * goal:
-            return f"{name} or max_queue_delay ({delay_ms:g} ms) sends them; averages do not tell which"
-        if _waits_for_delay(figures, config):
-            return f"max_queue_delay ({delay_ms:g} ms) ends before {name} is reached"
-    return "a batch contains what has arrived when an instance becomes idle"
-
-
-def _waits_for_delay(figures: Figures, config: pb.ModelConfig) -> bool:
-    """Return whether the mean queue time is about the delay, and not a wait for busy instances."""
-    if figures.busy is not None and figures.busy >= NOT_BUSY * max(1, instances_of(config)):
-        return False
-    delay_ms = queue_delay_ns(config) / 1e6
-    return bool(delay_ms) and figures.queue_ms is not None and 0.3 * delay_ms <= figures.queue_ms <= 1.3 * delay_ms
-
-
-def queue(figures: Figures, config: pb.ModelConfig | None) -> str:
-    """Say what the queue time consists of, as far as averages tell."""
-    waited = figures.queue_ms
-    if waited is None:
-        return "The figures have no queue time"
-    inside = "" if figures.in_server is None else (
-        f"; {figures.in_server:.1f} requests are in the server on average (Little's law), of which "
-        f"{(figures.rate or 0) * waited / 1e3:.1f} wait"
-    )  # fmt: skip
-    delay_ms = 0.0 if config is None else queue_delay_ns(config) / 1e6
-    part = f"{waited:.2f} ms, {waited / (waited + (figures.compute_ms or 0) or 1):.0%} of queue and compute{inside}"
-    if delay_ms:
-        certain = max(0.0, waited - delay_ms)
-        part += f". At most {min(delay_ms, waited):.2f} ms are max_queue_delay, at least {certain:.2f} ms other waits"
-    return part
 
 
 def contradictions(figures: Figures, config: pb.ModelConfig | None) -> Iterator[str]:
@@ -406,8 +346,9 @@ def contradictions(figures: Figures, config: pb.ModelConfig | None) -> Iterator[
             f"{figures.mean_rows:.1f} rows an execution are more than max_batch_size {size}: this is not the "
             f"configuration of these figures"
         )
-    count, busy = instances_of(config), figures.busy
-    if count and busy and busy > count * 1.3:
+    count = instances_of(config)
+    busy, _ = _at_work(figures, count)
+    if count and busy and busy > count * _OVERLAPS:
         yield (
             f"{busy:.1f} executions at the same time do not fit on {pluralize(count, 'instance')}: the time of a "
             f"request is not that of an execution (a decoupled or calling model?), or there are more instances"

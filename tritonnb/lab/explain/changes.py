@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.explain.causes import instances_of
+from tritonnb.lab.explain.batches import instances_of
 from tritonnb.lab.explain.figures import Figures
 from tritonnb.lab.simulation.arrivals import Arrivals, ClosedLoop, poisson
 from tritonnb.lab.simulation.service import Service, fixed, linear, table

@@ -18,7 +18,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.threads import threads_of
-from tritonnb.lab.explain import causes
+from tritonnb.lab.explain import batches, causes
 from tritonnb.lab.explain.changes import effects
 from tritonnb.lab.explain.figures import Content, Figures
 from tritonnb.lab.explain.readers import figures_of_counters, read
@@ -375,12 +375,13 @@ def _explain_model(
     if figures.steps:
         for step in figures.steps:
             texts.append(
-                f"Step '{step.model}': batching: {causes.batching(step, step.config)}; queue: "
-                f"{causes.queue(step, step.config)}"
+                f"Step '{step.model}': batching: {batches.batching(step, step.config)}; queue: "
+                f"{batches.queue(step, step.config)}"
             )
     else:
-        texts.append(f"**Does batching work?** {causes.batching(figures, config)}")
-        texts.append(f"**Queue time**: {causes.queue(figures, config)}")
+        texts.append(f"**Does batching work?** {batches.batching(figures, config)}")
+        texts.append(f"**Queue time**: {batches.queue(figures, config)}")
+        texts += filter(None, [batches.copies(figures)])
     answer.sections.append((title, texts))
     if any(words in one for one in found for words in ("do not fit", "are more than", "were to be sent")):
         answer.sections.append(("What changes would give", ["Not simulated, because the figures contradict"]))

@@ -33,6 +33,10 @@ _DOUBTS = re.compile(
 )
 #: Its errors before the first measurement.
 FAILURE = re.compile(r"^(?:error: |Failed to )[^\n]*", re.MULTILINE)
+#: A server's latency of this multiple of the client's is an underflow, and no other traffic.
+_IMPOSSIBLE = 100.0
+#: Compute times are those of a row, if the overhead is that of the other rows up to this share.
+_PER_ROW = 0.1
 #: The part of a step of an ensemble: its name, and what the server measured of it.
 _STEP = re.compile(r"^ *([^\s,:]+), version: *[^\n]*\n((?:.*\n?)*?)(?=^ *[^\s,:]+, version:|\Z)", re.MULTILINE)
 #: The beginning of the figures at a concurrency, or at a rate.
@@ -113,11 +117,34 @@ def _read_run(source: str, text: str, problems: list[str]) -> list[Figures]:
         block = re.sub(r"infer/sec, latency ", "infer/sec, percentile ", block) if of_percentile else block
         figures = _level(source, level, block, int(rows) if rows else None, named[1] if named else "")
         if figures is not None:
+            figures, doubts = _plausible(figures, _time_ms("overhead ", block))
+            problems += doubts
             _add_level(run, figures)
             problems += (
                 [f"not stable at {figures.label}: the last of {len(passes)} passes is used"] if is_unstable else []
             )
     return run
+
+
+def _plausible(figures: Figures, overhead_ms: float | None) -> tuple[Figures, list[str]]:
+    """Return figures without what cannot be true, and what was wrong."""
+    problems = []
+    if figures.server_ms and figures.latency_ms and figures.server_ms > _IMPOSSIBLE * figures.latency_ms:
+        problems.append(
+            f"{figures.server_ms / 1e3:,.0f} s in the server cannot be true beside {figures.latency_ms:g} ms that the "
+            f"client saw: the server's latency is left out"
+        )
+        figures = replace(figures, server_ms=None)
+    rows = figures.request_rows or 1
+    others = (rows - 1) * (figures.compute_ms or 0.0)
+    if rows > 1 and overhead_ms and others and abs(overhead_ms / others - 1) < _PER_ROW:
+        # As the clients until 2022 do: the overhead is what remains of the request's latency.
+        problems.append(f"the compute times at {figures.label} are those of a row: they are multiplied by {rows}")
+        parts: dict[str, Any] = {
+            name: (getattr(figures, name) or 0.0) * rows for name in ("input_ms", "infer_ms", "output_ms")
+        }
+        figures = replace(figures, **parts)
+    return figures, problems
 
 
 def _add_level(known: list[Figures], figures: Figures) -> None:
@@ -168,7 +195,7 @@ def _server_part(text: str, figures: Figures) -> Figures:
     return replace(
         figures,
         rows=_count("Inference count", text), executions=_count("Execution count", text),
-        requests=_count("Successful request count", text), hits=_count("Cache hit count", text),
+        requests=_count("(?:Successful )?request count", text), hits=_count("Cache hit count", text),
         server_ms=_time_ms(r"Avg request latency: *", text),
         queue_ms=_time_ms(r"(?:queue|avg queue time *:) ", text),
         input_ms=_time_ms(r"compute input(?: time *:)? ", text),
