@@ -6,8 +6,10 @@ import contextlib
 import http.client
 import math
 import shutil
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.packed_events import pack
-from tritonnb.endpoints.metrics import gpus
+from tritonnb.endpoints.metrics import families, gpus
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.options import ServerKeywords
@@ -468,3 +470,34 @@ def test_metrics_of_models_are_added_to_families_of_the_server() -> None:
     gauge.add_sample("n", {}, 7)
     lines = write_metrics([own, custom, gauge]).decode().splitlines()
     assert lines == ["# HELP n Count", "# TYPE n counter", 'n{model="m",version="1"} 6', 'n{other="m"} 5']
+
+
+def test_metrics_of_many_models_are_collected_in_pieces_and_written_on_another_thread(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start("addsub", "echo_fp32", "echo_text")
+    for name in ("custom_a", "custom_b"):
+        family = server.engine.custom_metrics.open(name, "d", MetricKind.COUNTER)
+        family.metric({"label": name}).increment(2)
+    kept = ("nv_cpu", "nv_gpu", "nv_energy", "nv_model_load")  # they change from one scrape to the next
+
+    def scraped() -> list[str]:
+        return [line for line in get(server)[2].splitlines() if not line.startswith(kept)]
+
+    whole, threads, turns = scraped(), [], []
+
+    def write(metrics: Iterable[Metric]) -> bytes:
+        threads.append(threading.current_thread())
+        return write_metrics(metrics)
+
+    async def sleep(delay: float) -> None:
+        turns.append(delay)
+
+    monkeypatch.setattr(families, "write_metrics", write)
+    monkeypatch.setattr(families, "_MODELS_AT_ONCE", 1)
+    monkeypatch.setattr(families, "_MANY_SAMPLES", 10)
+    monkeypatch.setattr(families, "asyncio", SimpleNamespace(sleep=sleep))
+    assert scraped() == whole
+    assert len(turns) >= 3 * 10
+    assert len(threads) == 1
+    assert threads != [server.call(threading.current_thread)]

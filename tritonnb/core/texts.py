@@ -11,8 +11,27 @@ responses contain as they were, as on Triton.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: The longest error text that is kept, in characters; gRPC clients refuse trailers of a few KiB anyway.
 LONGEST_ERROR = 1 << 16
+
+
+#: The names that a message has of a list, which may have thousands.
+_MOST_NAMES = 5
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names of a list with commas, the first of many.
+
+    Examples
+    --------
+    >>> listed(["a", "b"]), listed([f"m{number}" for number in range(7)])
+    ('a, b', 'm0, m1, m2, m3, m4 and 2 others')
+    """
+    more = len(names) - _MOST_NAMES
+    others = f" and {more} other{'s' * (more > 1)}" if more > 0 else ""
+    return ", ".join(names[:_MOST_NAMES]) + others
 
 
 def encodable(text: str) -> str:

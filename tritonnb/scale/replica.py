@@ -24,7 +24,6 @@ from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.rpcs import INFER, MESSAGES_OF
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders
-from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.endpoints.request_rules import client_text
 from tritonnb.engine.engine import Engine
@@ -276,7 +275,7 @@ class Replica:
 
     async def metrics(self) -> str:
         """Return the metrics in Prometheus' text format."""
-        return write_metrics(self._families.collect()).decode()
+        return (await self._families.text()).decode()
 
     async def events(self, recording: str, models: Sequence[str], stage: str) -> str:
         """Return the events of a recording since the last call; see `EventRecorder.read_events`."""

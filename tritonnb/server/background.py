@@ -20,6 +20,7 @@ from tritonnb.core.events import BatchExecuted, BatchSent, ModelStateChanged
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.forks import call_in_children, finalize, keep_forever
 from tritonnb.core.packed_events import Packed, positions, unpack
+from tritonnb.core.texts import listed
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.engine.engine import Engine
@@ -34,8 +35,6 @@ T = TypeVar("T")
 
 #: Seconds between two progress reports of `BackgroundServer.stop`.
 REPORT_INTERVAL_S = 1.0
-#: Names of models in that report, which appears every few seconds.
-_MOST_LOADING = 5
 #: Seconds after which a server that starts reports the models that it still loads.
 REPORT_LOADING_AFTER_S = 10.0
 #: Seconds after ``exit_timeout`` for sending the errors of the requests that the engine has abandoned.
@@ -194,8 +193,7 @@ class BackgroundServer(OfThisProcess):
     def _loading_text(self) -> str:
         loading = self.call(self.engine.table.loading)
         served = f"; the models that are ready are served at {self.url}" if self.url else ""
-        others = f" and {len(loading) - _MOST_LOADING} others" if len(loading) > _MOST_LOADING else ""
-        return f"still loading: {', '.join(loading[:_MOST_LOADING])}{others}{served}" if loading else ""
+        return f"still loading: {listed(loading)}{served}" if loading else ""
 
     @contextmanager
     def record(self) -> Iterator[Recording]:

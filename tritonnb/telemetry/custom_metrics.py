@@ -122,6 +122,12 @@ class CustomMetrics:
             if not family.users:
                 del self._families[family.name]
 
+    @property
+    def size(self) -> int:
+        """The number of metrics."""
+        with self._lock:
+            return sum(len(family.metrics) for family in self._families.values())
+
     def snapshot(self) -> list[tuple[CustomMetricFamily, list[MetricSample]]]:
         """Return all families, ordered by name, with the values of their metrics in the order of creation."""
         with self._lock:

@@ -27,6 +27,8 @@ from tritonnb.engine.engine import Engine
 
 #: HealthCheckResponse with the status SERVING or NOT_SERVING.
 SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
+#: More models of an answer take more than some milliseconds to write.
+_MANY_ENTRIES = 100
 _END_STREAM_ON_ERROR = "triton_grpc_error"
 
 
@@ -66,7 +68,9 @@ class RpcDispatcher:
             empty = MESSAGES_OF[name].response()
             # From JSON, so that HTTP and gRPC return the same dictionaries of the engine; none of these RPCs is
             # frequent.
-            response = json_format.ParseDict(response or {}, empty, ignore_unknown_fields=ignores_unknown)
+            write = partial(json_format.ParseDict, response or {}, empty, ignore_unknown_fields=ignores_unknown)
+            entries = sum(len(value) for value in (response or {}).values() if isinstance(value, list))
+            response = write() if entries <= _MANY_ENTRIES else await self._long_work.run(write)
         serialized: bytes = response.SerializeToString()
         return serialized
 

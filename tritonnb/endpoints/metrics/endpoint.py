@@ -10,7 +10,7 @@ from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
-from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
+from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.engine.engine import Engine
 
@@ -75,8 +75,8 @@ class _Metrics(Handler):
         elif self.request.method != "GET":
             raise web.HTTPError(405)
 
-    def get(self) -> None:
+    async def get(self) -> None:
         self.set_header("Content-Type", CONTENT_TYPE)
         # Any other path is an empty 200, surprisingly, and so it is on Triton.
         if self.request.path.rstrip("/") == "/metrics":
-            self.finish(write_metrics(self._families.collect()))
+            self.finish(await self._families.text())

@@ -9,6 +9,7 @@ only here.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from prometheus_client.registry import Collector
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.option_types import check_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.endpoints.metrics.exposition import number_text
+from tritonnb.endpoints.long_work import LongWork
+from tritonnb.endpoints.metrics.exposition import number_text, write_metrics
 from tritonnb.endpoints.metrics.gpus import Gpus
 from tritonnb.engine.engine import Engine
 from tritonnb.engine.models.response_cache import ResponseCache
@@ -33,6 +35,10 @@ from tritonnb.telemetry.statistics import Duration, ModelStatistics
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 #: The model versions, with their labels.
 _Models = Sequence[tuple[ServedModel, dict[str, str]]]
+#: So many models take a few milliseconds in all families together.
+_MODELS_AT_ONCE = 64
+#: More samples take more than some milliseconds to write.
+_MANY_SAMPLES = 2000
 
 #: The durations that are measured, as the end of the documentation of their families.
 _MEASURED = {
@@ -139,6 +145,7 @@ class Families(Collector):
         if options.cpu:
             psutil.cpu_percent()  # the first scrape covers the time since now
         self._gpus = Gpus() if options.gpu else None
+        self._long_work = LongWork()
         self._latencies = Latencies(self._histogram_settings)
         if options.summary_latencies or options.histogram_latencies:
             # Only then: without summaries and histograms, metrics cost the requests nothing, since counters are read
@@ -151,7 +158,37 @@ class Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families, in Triton's order."""
-        models = [(served, self._labels(served)) for served in self._engine.models()]
+        families: dict[str, Metric] = {}
+        for piece in self._pieces():
+            _extend(families, piece)
+        yield from families.values()
+        yield from self._custom()
+
+    async def text(self) -> bytes:
+        """Return all families as text; the event loop does not pause for long, however many models there are."""
+        families: dict[str, Metric] = {}
+        for piece in self._pieces():
+            _extend(families, piece)
+            await asyncio.sleep(0)
+
+        def write() -> bytes:
+            return write_metrics([*families.values(), *self._custom()])
+
+        samples = sum(len(family.samples) for family in families.values()) + self._engine.custom_metrics.size
+        return write() if samples <= _MANY_SAMPLES else await self._long_work.run(write)
+
+    def _pieces(self) -> Iterator[Metric]:
+        """Yield the families in pieces, which take milliseconds each: of some models, and of the machine."""
+        served = self._engine.models()
+        for begin in range(0, max(1, len(served)), _MODELS_AT_ONCE):
+            yield from self._of_models(
+                [(entry, self._labels(entry)) for entry in served[begin : begin + _MODELS_AT_ONCE]]
+            )
+        yield from self._system()
+        if self._engine.cache is not None:
+            yield from _cache_families(self._engine.cache)
+
+    def _of_models(self, models: _Models) -> Iterator[Metric]:
         # As on Triton, this option is about all counters of the models: without them the numbers of requests stay 0.
         yield from _counts(models, int(self._options.counter_latencies))
         if self._options.counter_latencies:
@@ -175,10 +212,10 @@ class Families(Collector):
             yield from _latency_histograms(models, self._latencies)
         yield from _batch_families(models)
         yield _lost_instances(models)
-        yield from self._system()
-        if self._engine.cache is not None:
-            yield from _cache_families(self._engine.cache)
-        yield from _custom(self._engine.custom_metrics.snapshot())
+
+    def _custom(self) -> Iterator[Metric]:
+        """Yield the families that models define themselves; may run on any thread."""
+        return _custom(self._engine.custom_metrics.snapshot())
 
     # --- models ---------------------------------------------------------------------------------
 
@@ -238,6 +275,13 @@ class Families(Collector):
             samples = [({"gpu_uuid": uuid}, values[name]) for uuid, values in gpus.items() if name in values]
             kind = "counter" if name == "nv_energy_consumption" else "gauge"
             yield _family(name, documentation, kind, samples)
+
+
+def _extend(families: dict[str, Metric], piece: Metric) -> None:
+    """Add the samples of a piece to its family."""
+    family = families.setdefault(piece.name, piece)
+    if family is not piece:
+        family.samples += piece.samples
 
 
 def _counts(models: _Models, factor: int) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.texts import listed
 from tritonnb.engine.load_errors import log_load_error
 from tritonnb.engine.models.ensemble_driver import EnsembleDriver
 from tritonnb.engine.models.served_model import ServedModel
@@ -411,7 +412,7 @@ class ModelRepository:
     def unfinished(self) -> str:
         """Describe the models that `close` waits for; empty if there are none."""
         operations = [f"model '{name}' (being {verb})" for name, verb in self.operations.unfinished()]
-        return ", ".join([*filter(None, [self.table.unfinished()]), *operations])
+        return listed([*self.table.unfinished(), *operations])
 
     # --- ensembles depend on the models of their steps -----------------------------------------
 

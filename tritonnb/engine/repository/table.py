@@ -377,15 +377,15 @@ class ModelTable:
             version.abandon(reason)
             version.driver.abandon()
 
-    def unfinished(self) -> str:
-        """Describe the models that have requests in flight or are being unloaded; empty if there are none."""
+    def unfinished(self) -> list[str]:
+        """Describe the models that have requests in flight or are being unloaded."""
         counts: Counter[str] = Counter()
         for version in (*(served for served in self.served() if served.in_flight), *self.closing.values()):
             counts[version.name] += version.in_flight
-        return ", ".join(
+        return [
             f"model '{name}' ({pluralize(count, 'request') if count else 'being unloaded'})"
             for name, count in sorted(counts.items())
-        )
+        ]
 
 
 async def _drain_and_close(served: ServedModel) -> None:
