@@ -19,10 +19,13 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tests.lab.analysis.test_execution_diagnoses import Machine
 from tritonnb.backends.contract import ModelContext
-from tritonnb.backends.simulated import ExecutionTimes, SimulatedBackend
+from tritonnb.backends.execution import ResponseSender
+from tritonnb.backends.simulated import ExecutionTimes, SimulatedBackend, _send
 from tritonnb.core.datatypes import DATATYPES
+from tritonnb.core.events import ResponseSent
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.simulation.simulated_model import times_of, write_simulated
+from tritonnb.lab.simulation.simulated_model import responses_of, times_of, write_simulated
 from tritonnb.model_config.read import read_config
 
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: -1 } output { name: "Y" data_type: TYPE_INT64 dims: [ 2, -1 ] }'
@@ -60,6 +63,9 @@ def test_time_of_a_recorded_size_is_a_recorded_time_and_other_sizes_lie_between(
         ('{"ms": {"a": [1]}}', "times.json"),
         ('{"ms": {"1": [5]}, "slow_down": {"2": 0}}', "positive factors"),
         ('{"ms": {"1": 5}}', "times.json"),
+        ('{"ms": {"1": [5]}, "responses": 5}', "a list for each request"),
+        ('{"ms": {"1": [5]}, "responses": [5]}', "a list for each request"),
+        ('{"ms": {"1": [5]}, "responses": [[5, -1]]}', "responses expected times from 0"),
     ],
 )
 def test_invalid_times_are_refused_with_their_file(tmp_path: Path, text: str | None, words: str) -> None:
@@ -75,9 +81,9 @@ def test_no_execution_takes_longer_than_the_longest_time() -> None:
     assert ExecutionTimes({1: [600_000.0]}, {2: 1e300}).draw(1000, 2, random.Random(1)) == 600_000
 
 
-def test_decoupled_model_is_refused(tmp_path: Path) -> None:
-    config = pb.ModelConfig(model_transaction_policy=pb.ModelTransactionPolicy(decoupled=True))
-    with pytest.raises(tnb.TritonError, match="got a decoupled transaction policy"):
+def test_iterative_sequences_are_refused(tmp_path: Path) -> None:
+    config = pb.ModelConfig(sequence_batching=pb.ModelSequenceBatching(iterative_sequence=True))
+    with pytest.raises(tnb.TritonError, match="expected requests that execute once, got iterative_sequence"):
         SimulatedBackend().create_model(ModelContext("net", 1, config, tmp_path)).initialize()
 
 
@@ -147,3 +153,97 @@ def test_example_names_its_source_and_has_times_up_to_its_batch_size(model: str)
     assert "NVIDIA DeepLearningExamples" in times.source
     assert times.source.endswith("not measured here")
     assert max(times.ms) == read_config(directory / "config.pbtxt").max_batch_size
+
+
+STREAM = f"""name: "stream" backend: "simulated" max_batch_size: 4 dynamic_batching {{ }} {TENSORS}
+    model_transaction_policy {{ decoupled: true }}"""
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    """A model that executes for 2 ms, and sends three responses, the last two after that, or none."""
+    (tmp_path / "stream" / "1").mkdir(parents=True)
+    (tmp_path / "stream" / "config.pbtxt").write_text(STREAM)
+    times = {"ms": {"1": [2]}, "responses": [[1, 8, 16]]}
+    (tmp_path / "stream" / "1" / "times.json").write_text(json.dumps(times))
+    return tmp_path
+
+
+def sent(recording: tnb.Recording) -> list[tuple[str, bool]]:
+    return [(event.outcome, event.final) for event in recording.events if isinstance(event, ResponseSent)]
+
+
+def test_decoupled_model_sends_its_responses_at_their_times(stream: Path) -> None:
+    with tnb.Server(str(stream), port=0) as server, server.record() as recording:
+        responses = server["stream"].infer_all(X=[[1.0]])
+    assert [response["Y"].tolist() for response in responses] == [[[[0], [0]]]] * 3
+    assert sent(recording) == [("success", False)] * 3 + [("empty", True)]
+    (times,) = responses_of(recording)
+    assert all(measured >= known - 0.5 for measured, known in zip(times, [1, 8, 16], strict=True))
+    (batch,) = recording.batches
+    assert batch.exec_end_ns - batch.exec_start_ns < (times[-1] - 1) * 1e6  # the instance was free before
+
+
+def test_decoupled_model_of_a_recording_sends_as_many_responses(stream: Path) -> None:
+    with tnb.Server(str(stream), port=0) as server, server.record() as recording:
+        server["stream"].infer_all(X=[[1.0]])
+    with tnb.Server(port=0) as server, server.record() as simulated:
+        server.simulate(recording).infer_all(X=[[1.0]])
+    assert sent(simulated) == sent(recording)
+    document = json.loads((write_simulated(recording, stream / "copy") / "1" / "times.json").read_text())
+    assert ExecutionTimes.from_json(document).responses == responses_of(recording)
+
+
+def test_cancelled_request_gets_no_further_response() -> None:
+    sent: list[InferResponse] = []
+    request = InferRequest("stream", {}, lambda request, response: None)
+    sender = ResponseSender(request, lambda _, response: sent.append(response))
+    request.cancelled = True
+    later = time.monotonic() + 600
+    _send([(later, request, sender, InferResponse(final=False)), (later, request, sender, InferResponse(empty=True))])
+    assert [(response.empty, response.final) for response in sent] == [(True, True)]
+
+
+@pytest.mark.parametrize(
+    "scheduling",
+    [
+        "sequence_batching { }",
+        "sequence_batching { oldest { max_candidate_sequences: 4 } }",
+        'sequence_batching { state { input_name: "IN" output_name: "OUT" data_type: TYPE_INT32 dims: 1 } }',
+        'sequence_batching { control_input { name: "S" control { kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] '
+        '} } control_input { name: "C" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } } }',
+    ],
+)
+def test_sequences_of_a_simulated_model_are_answered(tmp_path: Path, scheduling: str) -> None:
+    (tmp_path / "net" / "1").mkdir(parents=True)
+    (tmp_path / "net" / "1" / "times.json").write_text('{"ms": {"1": [0]}}')
+    text = CONFIG.replace("dynamic_batching { }", f'backend: "simulated" {scheduling}')
+    (tmp_path / "net" / "config.pbtxt").write_text(text)
+    with tnb.Server(str(tmp_path), port=0) as server, server.record() as recording:
+        for number in range(3):
+            server["net"](X=[[1.0]], sequence_id=7, sequence_start=number == 0, sequence_end=number == 2)
+    with tnb.Server(port=0) as server:
+        model = server.simulate(recording)
+        assert model(X=[[1.0]], sequence_id=7, sequence_start=True)["Y"].tolist() == [[[0], [0]]]
+
+
+def test_ragged_batches_of_a_simulated_model_need_no_batch_inputs() -> None:
+    ragged = CONFIG.replace("dims: -1 }", "dims: -1 allow_ragged_batch: true }")
+    ragged += 'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "N" data_type: TYPE_FP32 source_input: "X" }'
+    recording = tnb.simulate(ragged, tnb.constant(100, 0.1), tnb.fixed(1))
+    with tnb.Server(port=0) as server, ThreadPoolExecutor(3) as pool:
+        model = server.simulate(recording)
+        answers = pool.map(lambda elements: model(X=[[1.0] * elements])["Y"].shape, (1, 2, 3))
+        assert [*answers] == [(1, 2, 1)] * 3
+
+
+def test_recording_without_the_model_is_refused_with_its_models(recording: tnb.Recording) -> None:
+    with tnb.Server(port=0) as server:
+        with pytest.raises(tnb.TritonError, match="model expected one of 'net', got 'other'"):
+            server.simulate(recording, model="other")
+        recording = tnb.simulate(CONFIG, tnb.constant(100, 0.1), tnb.fixed(1))
+        recording.configs["pair"] = pb.ModelConfig(ensemble_scheduling=pb.ModelEnsembling())
+        with pytest.raises(tnb.TritonError, match="an ensemble executes nothing itself: simulate its steps"):
+            server.simulate(recording, model="pair")
+        with pytest.raises(tnb.TritonError, match="recording expected at least one execution, got none"):
+            server.simulate(tnb.Recording())

@@ -7,7 +7,9 @@ written by `tritonnb.lab.simulation.simulated_model.write_times` or by hand::
 
 ``ms`` has the measured execution times by batch size in rows, stalls included: each execution takes one of those of its
 size at random; other sizes take the time of the nearest size, in proportion to what lies between. ``slow_down`` is the
-factor by the number of instances that are busy, with 1 for those that are missing.
+factor by the number of instances that are busy, with 1 for those that are missing. Of a decoupled model, ``responses``
+has the times of the responses of some requests in ms after the execution began, of which each request takes one list at
+random, for example ``[[30, 35, 40], [30]]``; without it, each request gets one response.
 """
 
 from __future__ import annotations
@@ -18,23 +20,29 @@ import random
 import statistics
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
-from tritonnb.backends.execution import Execution
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.functions import Function, FunctionInstance
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.model_config.schema import ModelSpec
 
 #: The file of the times in the version directory.
 TIMES_FILE = "times.json"
 #: A longer execution would keep its instance from stopping.
 _LONGEST_MS = 600_000.0
+
+
+#: When a response is sent (monotonic clock in s), and to what.
+_Pending = tuple[float, InferRequest, ResponseSender, InferResponse]
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class ExecutionTimes:
         By the number of busy instances.
     source : str
         Who measured them, and where.
+    responses : list of list of float
+        When a decoupled model sent the responses to a request, in ms after its execution began.
 
     Examples
     --------
@@ -62,6 +72,7 @@ class ExecutionTimes:
     ms: Mapping[int, list[float]]
     slow_down: Mapping[int, float] = field(default_factory=dict)
     source: str = ""
+    responses: Sequence[list[float]] = ()
 
     def draw(self, rows: int, busy: int, rng: random.Random) -> float:
         """Return the time of one execution in ms, at most ten minutes.
@@ -75,6 +86,16 @@ class ExecutionTimes:
         size = min(self.ms, key=lambda known: abs(known - rows))
         factor = self._typical(rows) / max(1e-9, self._typical(size))
         return min(_LONGEST_MS, rng.choice(self.ms[size]) * factor * self.slow_down.get(busy, 1.0))
+
+    def draw_responses(self, execution_ms: float, rng: random.Random) -> list[float]:
+        """Return the times of the responses to a request in ms, in order; one at the end if none is known.
+
+        Parameters
+        ----------
+        execution_ms : float
+        rng : random.Random
+        """
+        return sorted(rng.choice(self.responses)) if self.responses else [execution_ms]
 
     def _typical(self, rows: int) -> float:
         """Return the mean time: between two sizes on a line, above the largest size in proportion to the rows."""
@@ -94,7 +115,7 @@ class ExecutionTimes:
         Raises
         ------
         ValueError
-            If it has no times, or one is negative, infinite or longer than ten minutes.
+            If it has no times, or a time is negative, infinite or longer than ten minutes.
         """
         if not isinstance(document, Mapping) or not isinstance(document.get("ms"), Mapping) or not document["ms"]:
             raise ValueError('expected {"ms": {"ROWS": [TIME, …]}} with at least one batch size')
@@ -108,7 +129,13 @@ class ExecutionTimes:
                 raise ValueError(f"batch size {rows}: expected times from 0 to {_LONGEST_MS:.0f} ms, got {times[:3]}")
         if not all(0 < factor < math.inf for factor in slow_down.values()):
             raise ValueError(f"slow_down expected positive factors, got {slow_down}")
-        return cls(ms, slow_down, str(document.get("source", "")))
+        responses = document.get("responses", [])
+        if not isinstance(responses, list) or not all(isinstance(times, list) for times in responses):
+            raise ValueError('expected {"responses": [[TIME, …], …]} with a list for each request')
+        sent = [[float(one) for one in times] for times in responses]
+        if not all(0 <= one <= _LONGEST_MS for times in sent for one in times):
+            raise ValueError(f"responses expected times from 0 to {_LONGEST_MS:.0f} ms")
+        return cls(ms, slow_down, str(document.get("source", "")), sent)
 
 
 class SimulatedBackend(Backend):
@@ -138,10 +165,10 @@ class SimulatedModel(BackendModel):
 
     def initialize(self) -> None:
         """Read the times."""
-        if self.context.config.model_transaction_policy.decoupled:
+        if self.context.config.sequence_batching.iterative_sequence:
             raise InvalidArgumentError(
-                f"model '{self.context.name}': the backend 'simulated' expected a model with one response to a "
-                f"request, got a decoupled transaction policy"
+                f"model '{self.context.name}': the backend 'simulated' expected requests that execute once, got "
+                f"iterative_sequence"
             )
         if self.times is not None:
             return
@@ -166,7 +193,9 @@ class SimulatedInstance(FunctionInstance):
     def __init__(self, spec: ModelSpec, model: SimulatedModel, instance: InstanceSpec) -> None:
         super().__init__(spec, self._wait_and_answer)
         self._model = model
+        self._is_decoupled = model.context.config.model_transaction_policy.decoupled
         self._rows = 1
+        self._end = 0.0
         # Instances differ, and a run can be repeated.
         self._rng = random.Random(instance.index)
 
@@ -176,7 +205,10 @@ class SimulatedInstance(FunctionInstance):
         with self._model.lock:
             self._model.busy += 1
         try:
+            begin = time.monotonic()
             super().execute(execution)
+            if self._is_decoupled:
+                self._send_responses(execution, begin)
         finally:
             with self._model.lock:
                 self._model.busy -= 1
@@ -184,11 +216,32 @@ class SimulatedInstance(FunctionInstance):
     def _wait_and_answer(self, **inputs: Any) -> Any:
         model, begin = self._model, time.monotonic()
         assert model.times is not None
-        seconds = model.times.draw(self._rows, model.busy, self._rng) / 1e3
+        self._end = begin + model.times.draw(self._rows, model.busy, self._rng) / 1e3
         # The time of the function is part of the time of the execution.
         returned = self._zeros() if model.function is None else model.function(**inputs)
-        time.sleep(max(0.0, begin + seconds - time.monotonic()))
+        if not self._is_decoupled:
+            _sleep_until(self._end)
         return returned
+
+    def _send_responses(self, execution: Execution, begin: float) -> None:
+        """Send the result of each request as often as a decoupled model does, also after the execution."""
+        assert self._model.times is not None
+        results, execution.responses = execution.responses, [None] * len(execution.requests)
+        pending: list[_Pending] = []
+        for index, result in enumerate(results):
+            request, sender = execution.requests[index], execution.sender(index)
+            outputs = [] if result is None else result.outputs
+            sent_ms = self._model.times.draw_responses((self._end - begin) * 1e3, self._rng)
+            pending += [(begin + ms / 1e3, request, sender, InferResponse(outputs, final=False)) for ms in sent_ms]
+            end = begin + sent_ms[-1] / 1e3 if sent_ms else self._end
+            pending.append((end, request, sender, InferResponse(empty=True)))
+        pending.sort(key=itemgetter(0))  # a stable order: the final flag stays after the last response
+        during = bisect_right(pending, self._end, key=itemgetter(0))
+        _send(pending[:during])
+        _sleep_until(self._end)
+        execution.compute_ended()
+        if pending[during:]:
+            threading.Thread(target=_send, args=(pending[during:],), daemon=True).start()
 
     def _zeros(self) -> dict[str, Any]:
         """Return outputs of zeros or empty strings; a variable dim is 1."""
@@ -201,3 +254,16 @@ class SimulatedInstance(FunctionInstance):
             )
             for name, spec in self._spec.outputs.items()
         }
+
+
+def _sleep_until(end: float) -> None:
+    time.sleep(max(0.0, end - time.monotonic()))
+
+
+def _send(pending: Sequence[_Pending]) -> None:
+    for at, request, sender, response in pending:
+        if sender.closed:
+            continue
+        if not request.cancelled:
+            _sleep_until(at)
+        sender.send(InferResponse(empty=True) if request.cancelled else response)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from tritonnb.backends.functions import Function
 from tritonnb.backends.simulated import TIMES_FILE, ExecutionTimes, SimulatedBackend
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import ResponseSent
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.paths import working_directory
@@ -22,6 +24,12 @@ from tritonnb.model_config.read import config_text
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
+
+#: What belongs to the real model's file, device or values.
+_NOT_SIMULATED = (
+    "default_model_filename", "optimization", "model_warmup", "version_policy", "cc_model_filenames", "batch_input",
+    "batch_output",
+)  # fmt: skip
 
 
 @with_short_traceback
@@ -51,7 +59,7 @@ def simulate(
     Raises
     ------
     InvalidArgumentError
-        If the recording has no such model, or no configuration of it, or the model is decoupled.
+        If the recording has no such model, no configuration of it, or iterative sequences.
 
     Examples
     --------
@@ -105,6 +113,7 @@ def write_simulated(recording: Recording, repository: str | Path, model: str | N
     (directory / "1").mkdir(parents=True, exist_ok=True)
     (directory / "config.pbtxt").write_text(config_text(config), "utf-8")
     document = {"source": times.source, "ms": times.ms, "slow_down": times.slow_down}
+    document |= {"responses": times.responses} if times.responses else {}
     (directory / "1" / TIMES_FILE).write_text(json.dumps(document), "utf-8")
     return directory
 
@@ -112,21 +121,51 @@ def write_simulated(recording: Recording, repository: str | Path, model: str | N
 def _learned(recording: Recording, model: str | None) -> tuple[str, pb.ModelConfig, ExecutionTimes]:
     """Return name, configuration and times of a model."""
     names = sorted({batch.model for batch in recording.batches})
+    if not names:
+        raise InvalidArgumentError("recording expected at least one execution, got none")
     if model is None and len(names) != 1:
         raise InvalidArgumentError(f"model expected one of {', '.join(map(repr, names)) or 'none'}, got None")
     name = model or names[0]
+    if name not in names:
+        is_ensemble = name in recording.configs and recording.configs[name].HasField("ensemble_scheduling")
+        remedy = ", since an ensemble executes nothing itself: simulate its steps" if is_ensemble else ""
+        raise InvalidArgumentError(f"model expected one of {', '.join(map(repr, names))}, got '{name}'{remedy}")
     of_model = recording.for_model(name)
     if name not in recording.configs:
         raise InvalidArgumentError(f"recording expected the configuration of model '{name}', got none")
     config = copy.deepcopy(recording.configs[name])
     config.name, config.backend, config.platform = name, SimulatedBackend.name, ""
-    for field in ("default_model_filename", "optimization", "model_warmup", "version_policy", "cc_model_filenames"):
+    for field in _NOT_SIMULATED:
         config.ClearField(field)
     for group in config.instance_group:  # it runs nowhere
         count = max(1, group.count) * max(1, len(group.gpus))
         group.ClearField("gpus")
         group.kind, group.count = pb.ModelInstanceGroup.KIND_CPU, count
-    return name, config, times_of(service(of_model))
+    times = times_of(service(of_model))
+    if config.model_transaction_policy.decoupled:
+        times = replace(times, responses=responses_of(of_model))
+    return name, config, times
+
+
+def responses_of(recording: Recording) -> list[list[float]]:
+    """Return when the responses of each request were sent, in ms after its execution began.
+
+    Parameters
+    ----------
+    recording : Recording
+        Of one decoupled model. Traces of a Triton do not contain the responses: the result is empty.
+    """
+    begin_ns = {serial: batch.exec_start_ns for batch in recording.batches for serial in batch.requests}
+    sent_ms: dict[int, list[float]] = defaultdict(list)
+    complete = set()
+    for event in recording.events:
+        if isinstance(event, ResponseSent) and event.serial in begin_ns:
+            times = sent_ms[event.serial]
+            if event.outcome == "success":
+                times.append(max(0.0, (event.time_ns - begin_ns[event.serial]) / 1e6))
+            if event.final:
+                complete.add(event.serial)
+    return [sent_ms[serial] for serial in sorted(complete)]
 
 
 def times_of(learned: LearnedTimes) -> ExecutionTimes:
