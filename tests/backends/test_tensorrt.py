@@ -204,6 +204,13 @@ def test_cpu_instances_are_refused_by_tensorrt(tmp_path: Path) -> None:
             "expected one optimization profile in instance_group, got 0, 1",
             id="profiles",
         ),
+        pytest.param(
+            {},
+            {"extra": 'parameters { key: "enable_multi_device" value { string_value: "true" } }'},
+            None,
+            "expected an engine for one GPU, got enable_multi_device",
+            id="several GPUs",
+        ),
     ],
 )
 def test_model_that_cannot_run_is_refused(

@@ -272,6 +272,11 @@ class TensorRtModel(BackendModel):
     def initialize(self) -> None:
         """Read the tensors of the configuration; engines are loaded on the devices of the instances."""
         context = self.context
+        if context.parameters.get("enable_multi_device") in ("true", "1"):
+            raise UnsupportedError(
+                f"model '{context.name}': expected an engine for one GPU, got enable_multi_device: serve it with "
+                f"Triton 26.06 or later"
+            )
         self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
         self.profile = profile_index(context)
         find_model_file(context, MODEL_FILE)
