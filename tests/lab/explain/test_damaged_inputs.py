@@ -191,6 +191,23 @@ def test_idle_time_before_the_load_is_not_taken_for_idle_instances(seconds: floa
     assert ("(otherwise give its seconds)" not in text) == is_certain
 
 
+def scrape(requests: int) -> str:
+    of_request = {"request_success": 1, "count": 1, "exec_count": 1, "request_duration_us": 1000,
+                  "queue_duration_us": 50, "compute_infer_duration_us": 900}  # fmt: skip
+    return "\n".join(
+        f'nv_inference_{name}{{model="m",version="1"}} {value * requests}' for name, value in of_request.items()
+    )
+
+
+def test_metrics_in_any_order_are_subtracted() -> None:
+    ordered, reverse = (
+        tnb.explain(scrape(first), scrape(last), seconds=10) for first, last in ((500, 900), (900, 500))
+    )
+    assert ordered.causes == reverse.causes == {"m": "load"}
+    assert "the counts in source 1 are larger than those in source 2: it is taken as the later one" in str(reverse)
+    assert "taken as the later one" not in str(ordered)
+
+
 def level(clients: int, busy: float, infer_ms: float, rows: int = 1) -> str:
     rate = busy / infer_ms * 1e3
     return report(

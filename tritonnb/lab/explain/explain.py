@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -226,8 +227,8 @@ def _from_counters(contents: Sequence[Content], seconds: float | None, problems:
         is_used = any(content.counters != dumps[0].counters for content in dumps)
         for key in dict.fromkeys(key for content in dumps for key in content.counters):
             known = [(content.counters[key], content.source) for content in dumps if key in content.counters]
-            if all(stats.get("last_inference") for stats, _ in known):  # files may be in any order
-                known.sort(key=lambda pair: (int(pair[0]["last_inference"]), int(pair[0].get("inference_count", 0))))
+            known, doubt = _in_order(key, known)
+            problems += doubt
             distinct = [pair for number, pair in enumerate(known) if not number or pair[0] != known[number - 1][0]]
             if len(distinct) > 1:
                 try:
@@ -241,6 +242,24 @@ def _from_counters(contents: Sequence[Content], seconds: float | None, problems:
             elif distinct[0][0].get("inference_count") or "inference_stats" in distinct[0][0]:
                 found.append(figures_of_counters(distinct[0][1], distinct[0][0], None, "since the start"))
     return found
+
+
+def _in_order(
+    key: str, known: list[tuple[Mapping[str, Any], str]]
+) -> tuple[list[tuple[Mapping[str, Any], str]], list[str]]:
+    """Sort dumps by time, since files may be in any order; metrics contain no time, but their counts grow."""
+    if all(stats.get("last_inference") for stats, _ in known):
+        key_of = itemgetter("last_inference", "inference_count")
+        return sorted(known, key=lambda pair: [int(value) for value in key_of({"inference_count": 0, **pair[0]})]), []
+    if any(stats.get("last_inference") for stats, _ in known):
+        return known, []
+    ordered = sorted(known, key=lambda pair: int(pair[0].get("inference_count") or 0))
+    if ordered == known:
+        return known, []
+    return ordered, [
+        f"model '{key.partition(':')[0]}': the counts in {ordered[-1][1]} are larger than those in {ordered[0][1]}: it "
+        f"is taken as the later one, if the server was not started again between both"
+    ]
 
 
 def _between(dumps: Sequence[tuple[Mapping[str, Any], str]], seconds: float | None) -> Figures:
