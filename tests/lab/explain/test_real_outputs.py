@@ -1,4 +1,4 @@
-"""Outputs of perf_analyzer 2.46, AIPerf 0.13 and GenAI-Perf 0.0.16 against Triton 2.51, and what is true of them.
+"""Outputs of perf_analyzer 2.46 and 2.51, AIPerf 0.13 and GenAI-Perf 0.0.16 against Triton 2.51, and their truth.
 
 The models sleep, so that the truth is known: ``plain`` 5 ms, ``batched`` 6 ms and 0.5 ms for each request, ``delayed``
 4 ms on two instances, ``seq`` 3 ms; ``dec`` sends five responses, one each 4 ms, on two instances; the server of
@@ -61,6 +61,8 @@ def without_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
         ("delayed.txt", "delayed", "few_clients", "all 4 are in the same batch"),
         ("dec.txt", "dec", "instances_busy", "1.9 executions of 22.75 ms run at the same time on 2 instances"),
         ("dec.export.json", "dec", "", "concurrency 2"),
+        ("dec251.export.json", "dec", "", "concurrency 2"),  # with tensors of very large numbers
+        ("periodic.export.json", "dec", "", "the concurrency varied, as with --periodic-concurrency-range"),
         ("cached.txt", "cached", "outside_server", "the response cache answered all 9,380 requests"),
         ("ens.txt", "ens prep batched", "step:batches_not_full", "the step 'batched' takes 13.9 ms"),
         ("ens.txt", "ens", "step:", "how many there are was not given"),
@@ -78,6 +80,7 @@ def test_what_is_said_of_a_real_output_is_true(files: str, models: str, cause: s
     answer = explained(files, models)
     assert (answer.refused, [*answer.causes.values()]) == ([], [cause])
     assert words in str(answer)
+    assert "do not fit" not in str(answer)
     assert "No figures" not in str(answer)
     assert "Several measurements" not in str(answer)  # files of one run are one measurement
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ _DOUBTS = re.compile(
 FAILURE = re.compile(r"^(?:error: |Failed to )[^\n]*", re.MULTILINE)
 #: A server's latency of this multiple of the client's is an underflow, and no other traffic.
 _IMPOSSIBLE = 100.0
+#: More requests on the way than this multiple of the concurrency: it was another one.
+_PERIODIC = 1.2
 #: Compute times are those of a row, if the overhead is that of the other rows up to this share.
 _PER_ROW = 0.1
 #: The part of a step of an ensemble: its name, and what the server measured of it.
@@ -265,7 +268,15 @@ def read_profile_export(source: str, document: Mapping[str, Any]) -> Content:
         ]
         load = experiment.get("experiment", {})
         fields = load_fields(float(load.get("value", 0)) or None, load.get("mode") == "request_rate")
-        content.figures += figures_of_times(source, times, fields)
+        figures = figures_of_times(source, times, fields)
+        on_the_way = sum(one.in_server or 0.0 for one in figures)
+        if on_the_way > _PERIODIC * fields.get("clients", math.inf):
+            content.problems.append(
+                f"'{source}': says {fields['label']}, but on average {on_the_way:.1f} requests were on the way: the "
+                f"concurrency varied, as with --periodic-concurrency-range"
+            )
+            figures = [replace(one, **load_fields(None, is_rate=False), clients=None) for one in figures]
+        content.figures += figures
     if not content.figures:
         raise InvalidArgumentError(f"'{source}': expected at least two requests with responses, got fewer")
     return content

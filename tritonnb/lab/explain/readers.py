@@ -262,10 +262,11 @@ def _read_json(source: str, text: str) -> Content:
         raise InvalidArgumentError(f"'{source}': {error}") from None
     if isinstance(document, Mapping):
         try:
+            if "experiments" in document:  # which contains tensors, whose values may be any numbers
+                return load_generators.read_profile_export(source, document)
             plain = _plain(document)
-            for name, reader in _DOCUMENTS.items():
-                if name in plain:
-                    return reader(source, plain)
+            if "model_stats" in plain:
+                return read_statistics(source, plain)
             if "request_latency" in plain or "request_throughput" in plain:
                 return genai_reports.read_json(source, plain)
             if {"versions", "inputs"} <= plain.keys():
@@ -290,9 +291,6 @@ def _read_json(source: str, text: str) -> Content:
     )
 
 
-_DOCUMENTS: dict[str, Callable[[str, Mapping[str, Any]], Content]] = {
-    "model_stats": read_statistics, "experiments": load_generators.read_profile_export,
-}  # fmt: skip
 #: In this order: the first line of a file that matches decides.
 _TEXTS: tuple[tuple[str, Callable[[str, str], Content]], ...] = (
     (_LOG_LINE.pattern, _read_log),
