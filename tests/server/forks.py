@@ -27,11 +27,6 @@ def in_child(call: Callable[[], object], limit_s: float = LIMIT_S) -> str:
     outcome = os.read(reader, 8000).decode() if ready else "hangs"
     os.close(reader)
     if not ready:
-        import subprocess
-
-        print(
-            subprocess.run(["gdb", "-p", str(child), "-batch", "-ex", "bt 25"], capture_output=True, text=True).stdout
-        )
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return outcome

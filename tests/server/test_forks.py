@@ -325,6 +325,53 @@ def test_ports_are_free_while_a_child_lives() -> None:
         child.join()
 
 
+WITHOUT_DESCRIPTORS = """
+import os, resource, socket, sys, time
+import tritonnb as tnb
+
+server = tnb.Server(port=0)
+
+@server.model
+def echo(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    return X
+
+reader, writer = os.pipe()
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+files = []
+try:
+    while True:
+        files.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    child = os.fork()
+if child == 0:
+    try:
+        server["echo"](X=[1.0])
+    except Exception as error:
+        os.write(writer, str(error).encode())
+    time.sleep(600)
+print(os.read(reader, 1000).decode().partition(":")[0])
+for file in files:
+    os.close(file)
+port = server.port
+server.stop()
+try:
+    socket.create_connection(("127.0.0.1", port), timeout=5)
+except ConnectionRefusedError:
+    print("refused")
+os.kill(child, 9)
+"""
+
+
+def test_child_without_free_descriptors_fails_and_leaves_the_port() -> None:
+    command = [sys.executable, "-c", WITHOUT_DESCRIPTORS]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT_S, check=True)
+    assert result.stdout.splitlines() == [
+        "the server runs in the process that forked this one, without its threads",
+        "refused",
+    ]
+
+
 def test_port_of_grpcio_is_free_while_a_child_lives() -> None:
     server = tnb.Server(port=0, grpc_port=0, grpc=tnb.GrpcOptions(keepalive_time=10_000))
     child = sleeping()

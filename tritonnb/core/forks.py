@@ -25,6 +25,8 @@ L = TypeVar("L")
 
 #: The directories that list the open descriptors of a process, on Linux and on macOS.
 _DESCRIPTORS = ("/proc/self/fd", "/dev/fd")
+#: Descriptors that are tried if the directory cannot be read.
+_MOST_DESCRIPTORS = 65_536
 
 
 #: Objects that are of no use in a forked child, and the functions that are called there with them.
@@ -119,12 +121,22 @@ def release_descriptors(descriptors: Iterable[int]) -> None:
 
     Their numbers stay in use, for */dev/null*: whoever closes them later would close a file of the child's otherwise.
     """
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for descriptor in descriptors:
+    inherited = list(descriptors)
+    try:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        if not inherited:
+            return
+        # No number is left: closing a descriptor makes room, and the file gets its number, which is the only free one.
+        os.close(inherited.pop())
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        inherited.append(null)
+    for descriptor in inherited:
         with contextlib.suppress(OSError):  # closed already
             os.fstat(descriptor)
             os.dup2(null, descriptor, inheritable=False)
-    os.close(null)
+    if null not in inherited:
+        os.close(null)
 
 
 def _sockets_on(listening: Counter[int]) -> list[int]:
@@ -134,7 +146,7 @@ def _sockets_on(listening: Counter[int]) -> list[int]:
     object of Python.
     """
     found = []
-    for name in next((os.listdir(path) for path in _DESCRIPTORS if os.path.isdir(path)), []):
+    for name in _descriptors():
         with contextlib.suppress(OSError):  # no socket, or closed: the list has its own descriptor
             connection = socket.socket(fileno=int(name))
             try:
@@ -144,6 +156,14 @@ def _sockets_on(listening: Counter[int]) -> list[int]:
             finally:
                 connection.detach()
     return found
+
+
+def _descriptors() -> Iterable[int | str]:
+    """Return the numbers of this process's descriptors, or what they can be."""
+    for path in _DESCRIPTORS:
+        with contextlib.suppress(OSError):  # no such directory, or no descriptor is left to read it
+            return os.listdir(path)
+    return range(min(os.sysconf("SC_OPEN_MAX"), _MOST_DESCRIPTORS))
 
 
 def _hold_log() -> None:
@@ -166,12 +186,13 @@ def _forked() -> None:
     _held.clear()  # logging has made them anew
     for lock in list(_locks):
         lock._at_fork_reinit()  # as Python's own modules do
-    if +ports:
-        release_descriptors(_sockets_on(ports))
-        ports.clear()
+    # First of all: whoever is not told would wait for threads that the child does not have.
     for inherited, function in list(_inherited.items()):
         with contextlib.suppress(Exception):  # the others must be told, and there is nobody to report to
             function(inherited)
+    if +ports:
+        release_descriptors(_sockets_on(ports))
+        ports.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
