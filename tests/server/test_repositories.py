@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import re
+import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -373,6 +375,36 @@ def test_removed_repository_is_named(tmp_path: Path) -> None:
         repository.rmdir()
         with pytest.raises(InternalError, match=f"^failed to open directory {repository}$"):
             server.index()
+
+
+def test_server_of_a_removed_repository_shows_what_it_serves(repository: Path) -> None:
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["one"]) as server:
+        shutil.rmtree(repository)
+        assert re.search(r"\n  one +1 +0 +0 +READY\n.* UNAVAILABLE: failed to open directory ", repr(server))
+
+
+def test_directory_whose_name_is_not_utf8_is_no_model(
+    repository: Path, write_model: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_model("caf\udce9", python_model("x"))
+    with Server(repository, port=0) as server:
+        assert ready(server) == ["both", "one", "ten"]
+        assert {entry["name"] for entry in server.index()} == {"both", "one", "ten"}
+    assert f"directory '{repository}/caf\\udce9': expected a name in UTF-8; it is no model" in caplog.messages
+
+
+def test_repository_that_cannot_be_read_is_the_error_of_its_load(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.load("one")
+
+    def scandir(path: object = ".") -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(InternalError, match=r"^failed to open directory .*/one: Too many open files$"):
+        server.load("one")
+    assert infer(server, "one") == 1
 
 
 def test_files_of_a_load_request_are_used_for_a_part_of_an_ensemble(repository: Path, write_model: Write) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import IndexEntry
 from tritonnb.telemetry.statistics_entry import StatisticsEntry, StatisticsResponse
 
@@ -40,7 +41,11 @@ def server_text(server: IndexedServer) -> str:
 def models_of(server: IndexedServer) -> tuple[list[tuple[IndexEntry, StatisticsEntry | None]], list[str]]:
     """Return the model versions of the index with their statistics, if served, and the models not loaded."""
     stats = {(model["name"], model["version"]): model for model in server.stats()["model_stats"]}
-    entries = server.index()
+    try:
+        entries = server.index()
+    except TritonError as error:  # such as of a repository that was deleted; the models are served on
+        entries = [{"name": name, "version": version, "state": "READY"} for name, version in stats]
+        entries.append({"name": "", "state": "UNAVAILABLE", "reason": error.message})
     versions = [(entry, stats.get((entry["name"], entry.get("version", "")))) for entry in entries if "state" in entry]
     return versions, [entry["name"] for entry in entries if "state" not in entry]
 

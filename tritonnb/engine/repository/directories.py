@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import logging
 import os
 import shutil
 import tempfile
@@ -21,10 +22,13 @@ from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.forks import finalize
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
+from tritonnb.core.texts import encodable, printable
 from tritonnb.engine.options import EngineOptions
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, Override, load_config, read_override
 from tritonnb.model_config.model_files import select_versions, version_directories
+
+logger = logging.getLogger(__name__)
 
 #: A file's path in the model's directory, its modification time in ns, and its size.
 Fingerprint = frozenset[tuple[str, int, int]]
@@ -226,14 +230,31 @@ class _TemporaryDirectory:
 def _models_in(repository: Path) -> Iterator[str]:
     try:
         # Jupyter leaves .ipynb_checkpoints beside the files that it saves.
-        yield from (entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        names = [entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}") from error
+    for name in names:
+        # A model has a name that requests, configurations and the index can contain.
+        if encodable(name) != name:
+            _warn_of_name(repository, name)
+        else:
+            yield name
+
+
+@functools.cache
+def _warn_of_name(repository: Path, name: str) -> None:
+    logger.warning("directory '%s': expected a name in UTF-8; it is no model", printable(repository / name))
 
 
 def fingerprint_of(directory: Path) -> Fingerprint:
     """Return the paths, times and sizes of the files in a directory, except Python's cached bytecode."""
-    files = set()
+    try:
+        return frozenset(_files_of(directory))
+    except OSError as error:  # such as too many open files
+        raise InternalError(f"failed to open directory {directory}: {error.strerror}") from error
+
+
+def _files_of(directory: Path) -> Iterator[tuple[str, int, int]]:
     for path in directory.rglob("*"):
         if "__pycache__" in path.parts:
             continue
@@ -244,5 +265,4 @@ def fingerprint_of(directory: Path) -> Fingerprint:
         # The time of a directory changes when Python caches bytecode in it.
         modified_ns, size = (0, 0) if path.is_dir() else (status.st_mtime_ns, status.st_size)
         # All times count, and sizes: Triton compares the newest time, and does not see a backup that is restored.
-        files.add((str(path.relative_to(directory)), modified_ns, size))
-    return frozenset(files)
+        yield str(path.relative_to(directory)), modified_ns, size
