@@ -161,6 +161,24 @@ CASES: dict[str, tuple[list[Any], str, str]] = {
     "server#4691": ([report("Request concurrency: 1", 1.3, 760000, (45, 45), "32 78 12555 215699 525591")], "few_clients", "compute output takes 525.59 of 753.85 ms"),
     # One request at a time; trtexec has several on the way.
     "server#7848": ([summary((1, 340, 2900))], "few_clients", "one request at a time"),
+    # One client, whose requests wait for nobody; the delay is a small part of their latency.
+    "server#6241": ([report("Request concurrency: 1", 523.465, 1898, (9423, 9423), "40 130 60 1400 20"),
+        'name: "m" max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: 100 } instance_group { count: 2 kind: KIND_GPU }'],
+        "few_clients", "concurrency is 1"),
+    # The form of 2019: half of the time is outside of the server; two versions of one model are two steps.
+    "server#502": (["Request concurrency: 1\n  Client: \n    Throughput: 2038 infer/sec\n    Avg latency: 481 usec\n  Server: \n    Request count: 12210\n"
+        "    Avg request latency: 232 usec (overhead 232 usec + queue 0 usec + compute 0 usec)\n\n  Composing models: \n"
+        "  simple, version: 1\n    Request count: 12210\n    Avg request latency: 176 usec (overhead 6 usec + queue 16 usec + compute 154 usec)\n\n"
+        "  simple, version: 2\n    Request count: 12210\n    Avg request latency: 168 usec (overhead 5 usec + queue 15 usec + compute 148 usec)\n"],
+        "outside_server", "outside of the server"),
+    # 80 requests at once in batches of five: the thread has no cause, and the figures have no rate.
+    "server#7271": ([stats(80, 16, 4900, 100), 'name: "m" max_batch_size: 400 dynamic_batching { max_queue_delay_microseconds: 10000000 } instance_group { count: 1 kind: KIND_CPU }'],
+        "", "probably max_queue_delay"),
+    # The statistics of an ensemble lack the waits of its steps.
+    "server#5374": ([{"model_stats": [{"name": "ensemble_yolox", "version": "1", "inference_count": "3076", "execution_count": "3076", "inference_stats": {
+        "success": {"count": "3076", "ns": "13579332296838"}, "fail": {}, "queue": {"count": "3076", "ns": "6090355"}, "compute_input": {"count": "3076", "ns": "197975601539"},
+        "compute_infer": {"count": "3076", "ns": "413736506048"}, "compute_output": {"count": "3076", "ns": "317987215209"}}}]}],
+        "overhead", "steps of an ensemble"),
     "server#3624": ([LOG, 'name: "main" max_batch_size: 8 dynamic_batching { }'], "", "1.25 requests share an execution"),
 }  # fmt: skip
 

@@ -91,6 +91,9 @@ def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
         return f"requests do wait ({figures.queue_ms:.1f} ms) and yet run alone: {unknown}" + (
             reason if variable else "they may have different shapes or parameters, or arrive after the batch was sent"
         )
+    inside = (figures.queue_ms or 0) + (figures.compute_ms or 0)
+    if figures.queue_ms is None or (figures.server_ms or 0) > inside / MOST:
+        return "the figures do not tell why: requests are combined that wait at the same time for the same instance"
     return "requests find an idle instance when they arrive; batches form while all instances are busy, or in a delay"
 
 
@@ -108,7 +111,8 @@ def _why_partly(figures: Figures, config: pb.ModelConfig | None) -> str:
         if delay_ms and rows >= 0.7 * goal:
             return f"{name} or max_queue_delay ({delay_ms:g} ms) sends them; averages do not tell which"
         if waits_for_delay(figures, config):
-            return f"max_queue_delay ({delay_ms:g} ms) ends before {name} is reached"
+            probably = "probably " if figures.busy is None else ""
+            return f"{probably}max_queue_delay ({delay_ms:g} ms) ends before {name} is reached"
     return "a batch contains what has arrived when an instance becomes idle"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.execution_diagnoses import SLOWED, drift_defect, reload_text
@@ -60,8 +61,8 @@ def limit(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figu
         Measurements with other loads.
     """
     for rule in (
-        _of_ensemble,
         _of_client,
+        _of_ensemble,
         _of_instances,
         _of_offered,
         _of_levels,
@@ -75,17 +76,18 @@ def limit(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figu
 
 
 def _of_ensemble(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    times = {step.model: (step, *_of_step(step, figures)) for step in figures.steps if step.server_ms}
+    times = [(step, *_of_step(step, figures)) for step in figures.steps if step.server_ms]
     if not times:
         return None
-    slowest, calls, taken = max(times.values(), key=lambda found: found[2])
+    slowest, calls, taken = max(times, key=itemgetter(2))
     whole = figures.server_ms or figures.latency_ms or taken
     name, text = limit(slowest, slowest.config)
     often = f" in {calls:.1f} calls" if calls > _CALLED_ONCE else ""
-    if sum(one for _, _, one in times.values()) < MOST * whole:
+    together = sum(one for _, _, one in times)
+    if together < MOST * whole:
         return (
             "overhead",
-            f"the model itself: all models that it calls take {sum(one for _, _, one in times.values()):.1f} of "
+            f"the model itself: all models that it calls take {together:.1f} of "
             f"{whole:.1f} ms (the longest, '{slowest.model}', {taken:.1f} ms{often}); the rest is its own code",
         )
     share = min(1.0, taken / whole) if whole else 1.0
@@ -230,6 +232,8 @@ def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequen
 
 def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
     if config is None or figures.busy is None or not waits_for_delay(figures, config):
+        return None
+    if (figures.queue_ms or 0.0) < _HARDLY * (figures.server_ms or figures.latency_ms or 0.0):
         return None
     return (
         "queue_delay",
