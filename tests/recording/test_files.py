@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import tritonnb as tnb
+from tests.full_disk import files_up_to
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, Event, RequestCancelled
 from tritonnb.recording.files import event_of
@@ -26,6 +27,16 @@ def test_recording_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     assert loaded.configs == rec.configs
     assert [batch.why for batch in loaded.batches] == [batch.why for batch in rec.batches]
     assert [path.name for path in tmp_path.iterdir()] == ["rec.jsonl"]
+
+
+def test_recording_that_does_not_fit_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    rec = tnb.simulate(CONFIG, tnb.sequences([3, 2, 4], every_ms=0.7), tnb.fixed(1))
+    rec.save(tmp_path / "rec.jsonl")
+    before = (tmp_path / "rec.jsonl").read_bytes()
+    with files_up_to(500), pytest.raises(OSError, match="File too large"):
+        rec.save(tmp_path / "rec.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["rec.jsonl"]
+    assert (tmp_path / "rec.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize(

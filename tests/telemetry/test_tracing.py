@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.full_disk import files_up_to
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, RequestArrived
@@ -17,7 +18,7 @@ from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings, levels_of, number_of
-from tritonnb.telemetry.tracing import Tracer
+from tritonnb.telemetry.tracing import Tracer, _TraceFile
 
 STAMPS = frozenset({"TIMESTAMPS"})
 EVERYTHING = frozenset({"TIMESTAMPS", "TENSORS"})
@@ -347,3 +348,27 @@ def test_overlapping_requests_have_separate_lanes_in_perfetto() -> None:
     ]
     assert [event["dur"] for event in events if event["name"] == "queue"] == [0.09, 0.09, 0.09]
     assert events[0] == {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "m"}}
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_trace_file_stays_valid_on_a_full_disk(tmp_path: Path, numbered: bool) -> None:
+    file = _TraceFile(tmp_path / "trace.json")
+
+    def entries(*numbers: int) -> str:
+        return ",".join(json.dumps({"id": number, "text": "x" * 40}) for number in numbers)
+
+    def written() -> dict[str, list[int]]:
+        return {
+            path.name: [entry["id"] for entry in json.loads(path.read_bytes())] for path in sorted(tmp_path.iterdir())
+        }
+
+    names = ["trace.json.0", "trace.json.1"] if numbered else ["trace.json"]
+    with files_up_to(30), pytest.raises(OSError, match="File too large"):
+        file.write(entries(0), numbered)
+    assert written() == {}
+    file.write(entries(1), numbered)
+    with files_up_to(90), pytest.raises(OSError, match="File too large"):
+        file.write(entries(2, 3), numbered)
+    assert written() == {names[0]: [1]}
+    file.write(entries(4), numbered)
+    assert written() == ({names[0]: [1], names[1]: [4]} if numbered else {names[0]: [1, 4]})

@@ -42,13 +42,17 @@ def write(
     """Write a recording; an existing file is replaced atomically."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
-        origin = {} if source is None else {"trace": asdict(source)}
-        print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated} | origin), file=file)
-        for event in events:
-            print(json.dumps({"event": type(event).__name__} | asdict(event)), file=file)
-    partial.replace(target)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
+            origin = {} if source is None else {"trace": asdict(source)}
+            print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated} | origin), file=file)
+            for event in events:
+                print(json.dumps({"event": type(event).__name__} | asdict(event)), file=file)
+        partial.replace(target)
+    except BaseException:  # such as a full disk, which the file would keep full
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read(

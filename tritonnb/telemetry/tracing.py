@@ -10,6 +10,7 @@ Implements the trace extension; the format is the one of Triton's mode ``triton`
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import logging
@@ -319,15 +320,37 @@ class _TraceFile:
 
     def write(self, entries: str, numbered: bool) -> None:
         if numbered:
-            self._path.with_name(f"{self._path.name}.{self._number}").write_text(f"[{entries}]", "utf-8")
+            _write_whole(self._path.with_name(f"{self._path.name}.{self._number}"), entries)
             self._number += 1
         elif not self._begun:
-            self._path.write_text(f"[{entries}]", "utf-8")
+            _write_whole(self._path, entries)
             self._begun = True
         else:
-            with self._path.open("rb+") as file:
-                file.seek(-1, 2)  # over the closing bracket
-                file.write(f",{entries}]".encode())
+            with self._path.open("rb+", buffering=0) as file:
+                end = file.seek(-1, 2)  # over the closing bracket
+                try:
+                    _write_all(file, f",{entries}]".encode())
+                except OSError:  # a full disk takes a part
+                    file.seek(end)
+                    file.write(b"]")
+                    file.truncate()
+                    raise
+
+
+def _write_whole(path: Path, entries: str) -> None:
+    try:
+        with path.open("wb", buffering=0) as file:
+            _write_all(file, f"[{entries}]".encode())
+    except OSError:
+        if path.is_file():  # no device
+            path.unlink()
+        raise
+
+
+def _write_all(file: io.RawIOBase, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) or 0 :]
 
 
 def _batch_of(event: BatchExecuted, sent: Packed, index: int) -> TraceBatch:
