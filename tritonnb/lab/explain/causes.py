@@ -88,7 +88,8 @@ def _of_ensemble(figures: Figures, config: pb.ModelConfig | None, others: Sequen
         return (
             "overhead",
             f"the model itself: all models that it calls take {together:.1f} of "
-            f"{whole:.1f} ms (the longest, '{slowest.model}', {taken:.1f} ms{often}); the rest is its own code",
+            f"{whole:.1f} ms (the longest, '{slowest.model}', {taken:.1f} ms{often}); the rest is its own code"
+            + ("" if figures.clients == 1 else ", or its requests wait for its instances"),
         )
     share = min(1.0, taken / whole) if whole else 1.0
     return (
@@ -306,8 +307,7 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
     if busy is None:
         words += "bursts, or instances at their capacity, do that. The rate is needed to tell"
     elif instances_of(config):
-        words += f"on average {busy:.2f} of {pluralize(count, 'instance')} execute, which is near their capacity, but "\
-                 f"not at it"  # fmt: skip
+        words += f"on average {busy:.2f} of {pluralize(count, 'instance')} execute, which is near their capacity"
     else:
         words += f"on average {busy:.2f} instances execute; how many there are was not given"
     waits = f"requests wait {queue:.2f} ms, {queue / compute:.1f} times an execution ({compute:.2f} ms)"

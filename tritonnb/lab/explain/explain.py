@@ -373,7 +373,7 @@ def _explain_model(
         # Counts since the start contain other loads: their latency says nothing of the way to this client.
         since_start = counted[0].before is None
         server_ms = None if since_start else counted[0].server_ms
-        clients = [clients[0].completed(replace(counted[0], rate=None, server_ms=server_ms))]
+        clients = [clients[0].completed(replace(counted[0], rate=None, server_ms=server_ms, is_time_estimated=False))]
     figures = max(clients or counted, key=lambda f: (f.clients or f.offered or 0, f.rate or 0), default=None)
     if figures is None:
         answer.sections.append((title, [*texts, "No figures: nothing measured says what limits it"]))

@@ -99,9 +99,9 @@ class Figures:
     @property
     def busy(self) -> float | None:
         """The mean number of instances that are executing; a little too large without counts by size."""
-        if self.rate is None or self.execution_ms is None or not self.mean_requests:
+        if self.rate is None or self.execution_ms is None or not self.requests or not self.executions:
             return None
-        return self.rate / self.mean_requests * self.execution_ms / 1e3
+        return self.rate * self.executions / self.requests * self.execution_ms / 1e3  # answers of the cache do not run
 
     @property
     def in_server(self) -> float | None:
