@@ -154,14 +154,15 @@ WIDGETS: dict[str, Any] = {
 }
 
 
-def open_alone(page: Any, name: str, host: str) -> list[str]:
-    """Open a widget in a page with the rules of a host; return the list that gets the errors of the page."""
+def open_alone(page: Any, name: str, host: str, below: int = 0) -> list[str]:
+    """Open a widget in a page with the rules of a host, below a space; return the list that gets the page's errors."""
     widget: anywidget.AnyWidget = WIDGETS[name]()
     tags, style, is_shadow = HOSTS[host]
     errors: list[str] = []
     page.goto("about:blank")
     page.once("pageerror", lambda error: errors.append(str(error)))
-    page.set_content(f"<!doctype html>{tags}<style>{LAB}</style><div id='host' style='{style}'></div>")
+    place = f"<div style='height: {below}px'></div><div id='host' style='{style}'></div>"
+    page.set_content(f"<!doctype html>{tags}<style>{LAB}</style>{place}")
     css = str(getattr(widget, "_css", stylesheet("dashboard")))
     page.evaluate(OPEN, [str(widget._esm), css, _state(widget), is_shadow])
     widget.close()
@@ -178,6 +179,12 @@ def test_text_is_readable_in_each_host(shared_page: Any, host: str, name: str) -
     theme = shared_page.evaluate("() => window.shown.querySelector('[data-tnb-theme]')?.dataset.tnbTheme "
                                  "?? window.shown.dataset.tnbTheme")  # fmt: skip
     assert theme == expected
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_widget_that_is_opened_out_of_sight_does_not_scroll_the_page(shared_page: Any, name: str) -> None:
+    open_alone(shared_page, name, "JupyterLab, light", below=3000)
+    assert shared_page.evaluate("() => new Promise((done) => requestAnimationFrame(() => done(scrollY)))") == 0
 
 
 def _state(widget: anywidget.AnyWidget) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def test_selected_request_lights_up_and_holds_the_picture(page: Any) -> None:
     shown = page.evaluate("window.state.picture")
     slowest = max(shown["requests"], key=lambda request: request["end"] - request["begin"])
     assert page.evaluate(LIT) == sorted(step["batch"] for step in slowest["steps"])
-    assert page.evaluate("Object.keys(window.state.lit)") == ["a", "b"]
+    assert page.evaluate("Object.keys(window.state.lit.steps)") == ["a", "b"]
     assert page.locator(".tnb-way").inner_text().startswith(f"Request {slowest['label']}: ")
     page.evaluate("(next) => window.change(next)", picture(25))
     assert page.get_by_role("button").first.get_attribute("aria-pressed") == "true"
     page.get_by_role("button").first.click()
     assert page.evaluate(LIT) == []
-    assert page.evaluate("window.state.lit") == {}
+    assert page.evaluate("window.state.lit.steps") == {}
 
 
 def test_batch_selects_one_of_its_requests_after_the_other(page: Any) -> None:

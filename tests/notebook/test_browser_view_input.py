@@ -243,7 +243,7 @@ def test_removed_output_is_reported_and_outputs_of_one_view_are_independent(view
     view.receive(sent)
     view.page.wait_for_function("window.messages.some((message) => message.in_sight)")
     before, after = view.run("""[false, true].map((isMoved) => {
-        if (isMoved) view.showMoment({ from: 1, span: 2, cursor: 1, columns: false, by: view.widget });
+        if (isMoved) view.showMoment({ from: 1, span: 2, cursor: 1, columns: false, own: true });
         const { from, span, follow } = view.window;
         return [from, span, follow];
     })""")

@@ -236,11 +236,9 @@ def test_views_of_a_comparison_have_the_same_level_of_detail(view: ViewPage) -> 
     rec = tnb.simulate(config, tnb.poisson(rate=100, duration=2, seed=1), tnb.fixed(9))
     view.open(rec.view().history, live=False)
     assert view.run("view.window.batches")
-    view.run(
-        "view.showMoment({ from: view.window.from, span: view.window.span, cursor: null, columns: true, by: 'other' })"
-    )
+    view.run("view.showMoment({ from: view.window.from, span: view.window.span, cursor: null, columns: true })")
     assert not view.run("view.window.batches")
-    view.run("view.showMoment({ from: 0, span: 100, cursor: null, columns: false, by: 'other' })")
+    view.run("view.showMoment({ from: 0, span: 100, cursor: null, columns: false })")
     assert view.run("view.window.batches")
 
 

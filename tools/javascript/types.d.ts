@@ -5,7 +5,6 @@
 
 /** A widget's model as anywidget gives it to `render`, or `LocalModel`; `State` has its traits. */
 interface WidgetModel<State> {
-  model_id?: string;
   get<Name extends keyof State>(name: Name): State[Name];
   set<Name extends keyof State>(name: Name, value: State[Name]): void;
   save_changes(): void;
@@ -268,7 +267,9 @@ interface Box { left: number; width: number; bottom: number; height: number }
 type Slice = [member: Member | null, height: number, colour: string | null, label: string];
 interface Row { left: number; width: number; y: number; part: number }
 
-interface Moment { from?: number; span?: number; cursor?: number | null; columns?: boolean; by?: string }
+/** The texts of the steps of the selected request by model. */
+interface LitSteps { steps?: Record<string, string>; own?: boolean }
+interface Moment { from?: number; span?: number; cursor?: number | null; columns?: boolean; own?: boolean }
 interface Blame {
   batch?: number;
   request?: string;

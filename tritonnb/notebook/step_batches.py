@@ -27,7 +27,7 @@ class StepBatches(anywidget.AnyWidget):
     picture : dict
         See `picture_of`; empty before the first request.
     lit : dict
-        The texts of the steps of the request that is selected, by the names of their models.
+        ``steps``: the texts of the steps of the request that is selected, by the names of their models.
     """
 
     _esm = javascript("step_batches")

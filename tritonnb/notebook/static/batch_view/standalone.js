@@ -1,6 +1,7 @@
 // Shows recordings on a separate page, without a kernel: `Recording.to_html` writes the data into the page.
 
 import { LocalModel, followColourScheme } from "../shared/local_model.js";
+import { share } from "../shared/share.js";
 import { render } from "./view.js";
 
 const NOT_INCLUDED = "this page does not include this request; in Python: rec.blame(…)";
@@ -39,10 +40,7 @@ function start() {
   for (const data of document.querySelectorAll('script[type="application/json"]')) {
     const el = /** @type {HTMLElement} */ (data.previousElementSibling);
     const model = new PageModel(JSON.parse(data.textContent));
-    model.on("change:moment", () => {
-      const moment = model.get("moment"); // all show the same time
-      for (const other of models) if (other.get("moment") !== moment) other.set("moment", moment);
-    });
+    model.on("change:moment", () => share(model, models, "moment"));
     models.push(model);
     render({ model, el });
   }

@@ -215,22 +215,18 @@ class View {
     return isInSight ? this.cursor : from + span / 2;
   }
 
-  // The views of a comparison show the same time, and columns if one of them has to: the trait `moment` is linked in
-  // the browser. Several outputs of one widget are independent.
+  // The views of a comparison show the same time, and columns if one of them has to: the trait `moment` is shared
+  // in the browser. Several outputs of one widget are independent.
   shareMoment() {
     const { from, span, needsColumns: columns } = this.window;
     this.sharedColumns = columns;
-    this.model.set("moment", { from, span, cursor: this.cursor, columns, by: this.widget });
-  }
-
-  get widget() {
-    return this.model.model_id ?? this.name;
+    this.model.set("moment", { from, span, cursor: this.cursor, columns, own: true });
   }
 
   /** @param {Moment} moment */
-  showMoment({ from, span, cursor, columns, by }) {
+  showMoment({ from, span, cursor, columns, own }) {
     const { window } = this;
-    if (from === undefined || by === this.widget) return;
+    if (from === undefined || own) return;
     if (from !== window.from || span !== window.span || cursor !== this.cursor) this.stopFollowing();
     Object.assign(window, { from, span, otherNeedsColumns: columns });
     this.cursor = cursor;

@@ -59,12 +59,15 @@ function drawLines(text, problems, shown, gutter) {
   }));
 }
 
+let editors = 0;
+
 // `onEdit(isTyping)` is called after each change by the user; `hint` is shown where a field to describe is missing.
 /** @param {WidgetModel<CodeState>} model @param {(isTyping: boolean) => void} onEdit */
 function createCode(model, onEdit, hint = HINT) {
   const gutter = make("div", { class: "tnb-gutter", aria: { hidden: "true" } });
   const shown = make("pre", { class: "tnb-shown", aria: { hidden: "true" } });
-  const help = make("div", { class: "tnb-help", id: `tnb-help-${model.model_id ?? ""}`, aria: { live: "polite" } });
+  editors += 1;
+  const help = make("div", { class: "tnb-help", id: `tnb-help-${editors}`, aria: { live: "polite" } });
   const input = make("textarea", {
     class: "tnb-input", spellcheck: false, autocapitalize: "off", wrap: "off",
     aria: { label: `config.pbtxt of ${model.get("model")}`, describedby: help.id },

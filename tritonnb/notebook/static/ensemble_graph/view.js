@@ -44,7 +44,7 @@ function draw(graph, room) {
     ...nodes.map((node, index) => drawNode(node, boxes[index], isLow)));
 }
 
-/** @param {WidgetContext<{ graph: Graph, lit: Record<string, string> }>} context */
+/** @param {WidgetContext<{ graph: Graph, lit: LitSteps }>} context */
 function render({ model, el }) {
   const picture = make("div", { class: "tnb-graph tnb-controls", tabIndex: 0, role: "region",
     aria: { label: "Ensemble graph" } });
@@ -63,7 +63,7 @@ function render({ model, el }) {
     light();
   };
   const light = () => {
-    const lit = model.get("lit") ?? {};
+    const lit = model.get("lit")?.steps ?? {};
     for (const node of picture.querySelectorAll("[data-name]")) {
       node.classList.toggle("tnb-lit", node.dataset.name in lit);
     }

@@ -1,6 +1,8 @@
 // Widgets one below the other, or each on its own tab; the host renders them.
 
-import { listen, make } from "../shared/dom.js";
+import { isDisconnected, listen, make } from "../shared/dom.js";
+import { followKernel } from "../shared/kernel.js";
+import { share } from "../shared/share.js";
 
 let groups = 0;
 
@@ -52,15 +54,7 @@ function render({ model, el, host }) {
   if (panels.length) el.append(list, ...panels);
   /** @type {Map<string, GroupChild>} */ const children = new Map();
 
-  // A trait that all children have in common, such as the time span of two pictures.
-  const share = (changed) => {
-    const name = model.get("shared");
-    for (const { model: other } of children.values()) {
-      if (other && other.get(name) !== undefined && other.get(name) !== changed.get(name)) {
-        other.set(name, changed.get(name));
-      }
-    }
-  };
+  const models = () => [...children.values()].flatMap((child) => child.model ?? []);
 
   /** @param {string} reference @param {GroupChild} child */
   async function show(reference, child) {
@@ -69,10 +63,11 @@ function render({ model, el, host }) {
       const widget = await host.getWidget(reference);
       if (signal.aborted) return;
       await widget.render({ el: node, signal });
-      if (!model.get("shared") || signal.aborted) return;
+      const name = model.get("shared");
+      if (!name || signal.aborted) return;
       const shown = await host.getModel(reference);
       child.model = shown;
-      shown.on(`change:${model.get("shared")}`, () => share(shown));
+      shown.on(`change:${name}`, () => share(shown, models(), name));
     } catch (error) {
       if (!signal.aborted) throw error; // otherwise it was closed meanwhile
     }
@@ -90,15 +85,18 @@ function render({ model, el, host }) {
     references.forEach((reference, number) => {
       const known = children.get(reference);
       const child = known ?? createChild();
-      const [parent, place] = panels.length ? [panels[number], 0] : [el, number];
+      const [parent, place] = panels.length ? [panels[number], 0] : [el, number + (isDisconnected(el) ? 1 : 0)];
       if (parent.children[place] !== child.node) parent.insertBefore(child.node, parent.children[place] ?? null);
       if (known) return;
       children.set(reference, child);
       show(reference, child); // in the page, so that its style sheet comes into the same shadow root
     });
   };
+  // The outermost group says once that there is no kernel.
+  const stopFollowing = el.classList.contains("tnb-child") ? null : followKernel(model, el, () => {});
   const stop = listen(model, { "change:children": update }, el);
   return () => {
+    stopFollowing?.();
     stop();
     for (const { controller } of children.values()) controller.abort();
   };

@@ -57,9 +57,14 @@ function render({ model, el }) {
     active = name;
     for (const item of items) item.classList.toggle("tnb-active", item.dataset.name === name);
     const item = [...items].find(({ dataset }) => dataset.name === name);
-    item?.scrollIntoView({ block: "nearest" });
-    if (item) list.setAttribute("aria-activedescendant", item.id);
-    else list.removeAttribute("aria-activedescendant");
+    if (!item) {
+      list.removeAttribute("aria-activedescendant");
+      return;
+    }
+    list.setAttribute("aria-activedescendant", item.id);
+    const [box, row] = [list.getBoundingClientRect(), item.getBoundingClientRect()];
+    // `scrollIntoView` would also scroll the page, whenever the list is updated.
+    list.scrollTop += Math.min(0, row.top - box.top) + Math.max(0, row.bottom - box.bottom);
   }
 
   /** @param {string} name */

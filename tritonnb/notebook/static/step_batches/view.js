@@ -61,7 +61,7 @@ function describe(request) {
   return `Request ${request.label}: ${inMs(latencyOf(request))}. ${steps.join(" → ")}`;
 }
 
-/** @param {WidgetContext<{ picture: StepsPicture, lit: Record<string, string> }>} context */
+/** @param {WidgetContext<{ picture: StepsPicture, lit: LitSteps }>} context */
 function render({ model, el }) {
   const lanes = make("div", { class: "tnb-lanes", tabIndex: 0, role: "region",
     aria: { label: "Batches of the steps" } });
@@ -88,7 +88,7 @@ function render({ model, el }) {
     held = number === selected ? null : shown();
     selected = number === selected ? -1 : number;
     const steps = held ? held.requests[selected].steps : [];
-    model.set("lit", Object.fromEntries(steps.map((step) => [step.model, step.text])));
+    model.set("lit", { own: true, steps: Object.fromEntries(steps.map((step) => [step.model, step.text])) });
     model.save_changes();
     show();
   };
