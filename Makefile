@@ -15,6 +15,7 @@ MODELS := $(VENV)/.models
 COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
 RAY := build/ray
+HOSTS := build/hosts
 PERF_ANALYZER := build/perf_analyzer
 FUZZ := build/fuzz
 SECONDS ?= 60
@@ -46,7 +47,7 @@ install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --qu
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
 .PHONY: lab demo lessons compile say-if-interpreted test test-browser test-isolated test-builds test-fast laws test-debug test-tensorflow test-ray \
-	test-perf-analyzer fuzz chromium node valgrind libb64 check check-javascript check-budget docs site bench bench-report wheel models clean
+	test-hosts test-perf-analyzer fuzz chromium node valgrind libb64 check check-javascript check-budget docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
 	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN --LabApp.default_url=/lab/tree/notebooks/01_quickstart.ipynb
@@ -109,6 +110,11 @@ test-perf-analyzer: $(MODELS) $(COMPILED) $(PERF_ANALYZER)/.installed
 	PERF_ANALYZER=$(CURDIR)/$(PERF_ANALYZER)/bin/perf_analyzer \
 		LD_LIBRARY_PATH=$$(echo $(CURDIR)/$(PERF_ANALYZER)/lib/python3*/site-packages/nvidia/cuda_runtime/lib) \
 		$(BIN)/python -m pytest tests/perf_analyzer
+
+# JupyterLab, Notebook, Voila and marimo in Chromium: their tests run in a dedicated environment, where they do not skip.
+test-hosts: $(HOSTS)/.installed
+	$(HOSTS)/bin/python -c "import marimo, voila"
+	PYTHONPATH=. $(HOSTS)/bin/python -m pytest tests/notebook/test_browser_real_hosts.py
 
 # One target of tools/fuzz with coverage guidance: `make fuzz TARGET=http SECONDS=600`.
 fuzz: $(FUZZ)/.installed
@@ -214,6 +220,10 @@ $(RAY)/.installed: pyproject.toml | $(RAY)/.created
 # The last wheel whose program needs no glibc 2.38, which Debian 12 does not have.
 $(PERF_ANALYZER)/.installed: | $(PERF_ANALYZER)/.created
 	$(call step,installing perf_analyzer,$(call install,$(PERF_ANALYZER),--no-deps tritonclient==2.51.0 nvidia-cuda-runtime-cu12==12.9.79))
+	@touch $@
+
+$(HOSTS)/.installed: pyproject.toml $(PINS) | $(HOSTS)/.created
+	$(call step,installing the hosts of the views,$(call install,$(HOSTS),$(PINNED) --editable . --group hosts))
 	@touch $@
 
 $(FUZZ)/.installed: pyproject.toml | $(FUZZ)/.created

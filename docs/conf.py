@@ -15,13 +15,14 @@ from tritonnb import compiled  # noqa: E402 -- the repository's root is on the p
 
 compiled.interpret()  # compiled modules have no docstrings
 
-from docs.sitegen import notebooks, reference, surprises  # noqa: E402
+from docs.sitegen import hosts, notebooks, reference, surprises  # noqa: E402
 from tritonnb.core.version import VERSION  # noqa: E402
 
 GENERATED = ROOT / "docs" / "generated"
 notebooks.write_pages(GENERATED / "tutorials")
 reference.write_pages(GENERATED)
 surprises.write_fragments(GENERATED / "surprises")
+hosts.write_table(GENERATED / "hosts.md")
 
 project = "tritonnb"
 author = "The tritonnb authors"

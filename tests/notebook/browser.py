@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,9 +75,18 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
 class Lab:
-    """A JupyterLab server with its own settings; kernels import this checkout."""
+    """A JupyterLab server with its own settings; kernels import this checkout.
 
-    def __init__(self, directory: Path) -> None:
+    Parameters
+    ----------
+    directory : Path
+    program : str
+        ``jupyterlab``, or ``notebook``, which is made of the same parts.
+    settings : dict
+        By plugin, besides `SETTINGS`.
+    """
+
+    def __init__(self, directory: Path, program: str = "jupyterlab", settings: Mapping[str, Any] | None = None) -> None:
         self.root = directory / "root"
         self.root.mkdir()
         homes = {
@@ -87,16 +96,18 @@ class Lab:
                 "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR",
             )
         }  # fmt: skip
-        for plugin, settings in SETTINGS.items():
+        for plugin, values in {**SETTINGS, **(settings or {})}.items():
             path = Path(homes["JUPYTERLAB_SETTINGS_DIR"]) / f"{plugin}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(settings))
+            path.write_text(json.dumps(values))
         self.log = directory / "lab.log"
         options = {
             "ServerApp.port": 0, "ServerApp.open_browser": False, "ServerApp.root_dir": self.root,
             "IdentityProvider.token": "", "LabApp.expose_app_in_browser": True, "ServerApp.allow_root": True,
+            "JupyterNotebookApp.expose_app_in_browser": True,
         }  # fmt: skip
-        command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
+        self.path = {"jupyterlab": "doc/tree", "notebook": "notebooks"}[program]
+        command = [sys.executable, "-m", program, *(f"--{name}={value}" for name, value in options.items())]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # type: ignore[assignment]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -144,7 +155,7 @@ class NotebookPage:
         if self._is_loaded:
             self.browser_page.evaluate(OPEN, self.file)
         else:
-            self.browser_page.goto(f"{self._lab.url}doc/tree/{self.file}")
+            self.browser_page.goto(f"{self._lab.url}{self._lab.path}/{self.file}")
         self.browser_page.wait_for_function(IS_OPEN, arg=self.file)
 
     def close(self) -> bool:

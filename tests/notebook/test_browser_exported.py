@@ -18,33 +18,17 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-SERVE = """
-import time
-import tritonnb as tnb
-server = tnb.serve(port=0)
-@server.model(max_batch_size=8, dynamic_batching={})
-def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-    return X * 2
-"""
-WIDGETS = {
-    "watch": 'server["double"].watch()',
-    "dashboard": "dashboard = server.dashboard(); dashboard",
-    "traffic": 'server["double"].traffic()',
-    "editor": 'server["double"].edit()',
-    "view": "rec.view()",
-    "comparison": "rec.what_if(max_batch_size=4).view()",
-    "debugger": "rec.debug()",
-    "worksheet": "tnb.worksheet(seed=3)",
-}
+from docs.sitegen.hosts import PRELUDE, RECORDING, VIEWS
+from tests.notebook.test_dashboard import ensemble_repository
+
 #: The dashboard reads the counters several times after the last second with requests: the test waits for that.
 IDLE = """
+import time
 tiles = lambda: {tile["label"]: tile["value"] for tile in dashboard._tiles.tiles}
-while tiles()["throughput"] != "0" or not dashboard._tiles.kept:
+while tiles()["throughput"] != "0" or not (dashboard._tiles.kept and dashboard._charts.kept):
     time.sleep(0.1)
 """
-TRAFFIC = 'rec = tnb.load(server["double"], clients=4, requests=400).wait().recording'
-CELLS = [SERVE, WIDGETS["dashboard"], TRAFFIC, *(code for name, code in WIDGETS.items() if name != "dashboard"), IDLE]
-NAMES = [None, "dashboard", None, *(name for name in WIDGETS if name != "dashboard"), None]
+NAMES = [None, "dashboard", None, *(name for name in VIEWS if name != "dashboard"), None]
 #: What the page loads from a network, by a part of its address: the npm package, and its file.
 MANAGER, REQUIRE = "@jupyter-widgets/html-manager@1.0.15", "requirejs@2.3.8"
 #: Buttons that need no kernel: those of the toolbar of a picture.
@@ -68,9 +52,13 @@ def unpacked(directory: Path, package: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def executed() -> nbformat.NotebookNode:
+def executed(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
     """The executed notebook; its server is alive when the kernel ends."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in CELLS])
+    prelude = PRELUDE.format(port=0, repository=str(ensemble_repository(tmp_path_factory.mktemp("models"))))
+    opened = "dashboard = server.dashboard('double'); dashboard"
+    views = (code for name, code in VIEWS.items() if name != "dashboard")
+    cells = map(nbformat.v4.new_code_cell, [prelude, opened, RECORDING, *views, IDLE])
+    notebook = nbformat.v4.new_notebook(cells=list(cells))
     NotebookClient(notebook, timeout=110, kernel_name="python3").execute()
     return notebook
 
@@ -108,7 +96,7 @@ def output(page: Any, name: str) -> Any:
     return page.locator(".jp-CodeCell").nth(NAMES.index(name))
 
 
-@pytest.mark.parametrize("name", WIDGETS)
+@pytest.mark.parametrize("name", VIEWS)
 def test_widget_without_kernel_says_so_and_offers_only_what_works(page: Any, name: str) -> None:
     shown = output(page, name)
     shown.locator(".tnb-disconnected").first.wait_for()
@@ -129,7 +117,7 @@ def test_page_without_the_state_of_widgets_shows_their_last_states_only(
     notebook = nbformat.from_dict({**executed, "metadata": {}})
     opened = browser.new_page()
     opened.goto(write_page(notebook, tmp_path / "page.html").as_uri())
-    for name in WIDGETS:
+    for name in VIEWS:
         saved = output(opened, name).locator(".tnb-last-state")
         assert "Picture saved at" in saved.inner_text(), name
         assert output(opened, name).locator("[data-mime-type='text/plain']:visible").count() == 0, name

@@ -60,6 +60,14 @@ class Parts:
         return editor
 
 
+def ensemble_repository(directory: Path) -> Path:
+    """Write a model and an ensemble that calls it twice into a model repository; return it."""
+    shutil.copytree(EXAMPLES / "add_sub", directory / "add_sub")
+    (directory / "twice" / "1").mkdir(parents=True)
+    (directory / "twice" / "config.pbtxt").write_text(TWICE)
+    return directory
+
+
 def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
     done = threading.Event()
     widget.observe(lambda change: reached() and done.set(), trait)  # type: ignore[func-returns-value]
@@ -164,10 +172,7 @@ def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboar
 
 @pytest.mark.slow
 def test_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
-    (tmp_path / "twice" / "1").mkdir(parents=True)
-    (tmp_path / "twice" / "config.pbtxt").write_text(TWICE)
-    with Server(tmp_path, port=0) as server:
+    with Server(ensemble_repository(tmp_path), port=0) as server:
         dashboard = server.dashboard("twice")
         graph = Parts(dashboard).tab("Live").children[1]
         assert [node["label"] for node in graph.graph["nodes"]] == ["request", "add_sub", "add_sub", "response"]
@@ -183,10 +188,7 @@ def test_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_watching_an_ensemble_shows_its_graph_and_the_batches_of_its_steps(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
-    (tmp_path / "twice" / "1").mkdir(parents=True)
-    (tmp_path / "twice" / "config.pbtxt").write_text(TWICE)
-    with Server(tmp_path, port=0) as server:
+    with Server(ensemble_repository(tmp_path), port=0) as server:
         view = server["twice"].watch()
         _, graph, batches = view.children
         with server.record() as rec:
