@@ -21,8 +21,9 @@ import psutil
 import pytest
 
 from tests.server.isolated import ISOLATED, MODEL, ask, children, parameter, shared_memory, write
+from tests.waiting import wait_for
 from tritonnb.backends.isolation.process import ChildProcess
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.events import InstanceStateChanged
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
@@ -281,6 +282,27 @@ def test_sequences_in_the_slots_of_a_lost_instance_end_with_an_error(tmp_path: P
                 send(id, 1.0)
         assert [send(id, float(id), sequence_start=True) for id in (1, 2)] == [1.0, 2.0]
         assert [send(id, 1.0, sequence_end=True) for id in (1, 2)] == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("do", ["loop", "stop", ""])
+def test_processes_end_with_a_server_that_is_stopped_after_its_exit_timeout(tmp_path: Path, do: str) -> None:
+    threads, others = set(threading.enumerate()), set(children())
+    server = Server(write(tmp_path, "m", ISOLATED), port=0, exit_timeout=0.2)
+    (child,) = set(children()) - others
+    with ThreadPoolExecutor(1) as pool:
+        if do:
+            call = pool.submit(ask, server["m"], do)
+            served = server.engine.model("m")
+            wait_for(lambda: server.call(lambda: served.in_flight))
+            wait_for(lambda: do == "loop" or child.status() == psutil.STATUS_STOPPED)
+        else:
+            child.suspend()
+        with pytest.raises(InternalError, match=r"the server was stopped after 0.2 s \(exit_timeout\)"):
+            server.stop()
+        if do:
+            assert isinstance(call.exception(), UnavailableError)
+    wait_for(lambda: not child.is_running())
+    wait_for(lambda: threads.issuperset(threading.enumerate()))
 
 
 @pytest.mark.slow

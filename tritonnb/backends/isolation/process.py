@@ -37,7 +37,8 @@ _CURRENT_FRAME = re.compile(
 )
 
 
-#: The processes that create a backend or an instance now.
+#: The processes that are not closed, and those that create a backend or an instance now.
+_processes: set[ChildProcess] = set()
 _starting: set[ChildProcess] = set()
 #: The servers that are stopping; the condition wakes instances that wait before they start a process again.
 _stopping: weakref.WeakSet[ServerCalls] = weakref.WeakSet()
@@ -115,6 +116,7 @@ class ChildProcess:
             self._reader = threading.Thread(target=self._read, name=f"tritonnb calls of {name}", daemon=True)
             self._reader.start()  # the last step that can fail: there may be too many threads
             ours.pop_all()
+        _processes.add(self)
         call_in_children(self._forked)
 
     def start(self, header: Header) -> Message:
@@ -198,6 +200,7 @@ class ChildProcess:
         Requests whose response senders the model has get an error.
         """
         self._end(timeout_s)
+        _processes.discard(self)
         if threading.current_thread() is not self._reader:
             # The last output of a model that crashed is often the reason, so it is read to the end.
             self._reader.join()
@@ -280,7 +283,19 @@ def end_starting(server: ServerCalls) -> None:
     with _stops:
         _stopping.add(server)
         _stops.notify_all()
-    for child in list(_starting):
+    _kill(_starting, server)
+
+
+def end_all(server: ServerCalls) -> None:
+    """End the processes of a server whose models nobody waits for any more; called on any thread.
+
+    A process that executes without an end, or that was stopped by a signal, would stay for ever, with its threads here.
+    """
+    _kill(_processes, server)
+
+
+def _kill(processes: set[ChildProcess], server: ServerCalls) -> None:
+    for child in list(processes):
         if child.is_of(server):
             child.kill()
 

@@ -37,7 +37,7 @@ from typing import ParamSpec, TypeVar
 from tritonnb.backends.contract import Backend, BackendModel, ModelContext, ServerCalls
 from tritonnb.backends.devices import cuda_devices
 from tritonnb.backends.isolation.launch import is_isolated
-from tritonnb.backends.isolation.process import end_starting
+from tritonnb.backends.isolation.process import end_all, end_starting
 from tritonnb.backends.location import BACKEND_DIRECTORY
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
@@ -210,6 +210,10 @@ class ModelLoader:
         self.threads.refuse(reason)
         # Processes can be ended, threads cannot: a model that a thread creates delays the stop by up to `exit_timeout`.
         end_starting(self._services.calls)
+
+    def abandon(self) -> None:
+        """End the processes of all models, whatever they execute: nobody waits for it."""
+        end_all(self._services.calls)
 
     async def close(self) -> None:
         """Finalize the backends; all models must be unloaded."""

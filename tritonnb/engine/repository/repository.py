@@ -408,6 +408,7 @@ class ModelRepository:
         self.operations.give_up(reason)
         self.table.abandon(reason)
         self.loader.refuse("the server is stopping")  # again, for processes that have been started since
+        self.loader.abandon()
 
     def unfinished(self) -> str:
         """Describe the models that `close` waits for; empty if there are none."""
