@@ -134,7 +134,7 @@ valgrind:
 
 # For `make test-perf-analyzer`: what its program is linked with.
 libb64:
-	ldconfig -p | grep -q libb64.so.0d || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends libb64-0d)
+	ldconfig -p | grep libb64.so.0d >/dev/null || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends libb64-0d)
 
 check: $(ALL)
 	$(BIN)/ruff check .

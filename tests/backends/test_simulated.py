@@ -25,7 +25,7 @@ from tritonnb.core.datatypes import DATATYPES
 from tritonnb.core.events import ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.lab.simulation.simulated_model import responses_of, times_of, write_simulated
+from tritonnb.lab.simulation.simulated_model import responses_of, steps_of, times_of, write_simulated
 from tritonnb.model_config.read import read_config
 
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: -1 } output { name: "Y" data_type: TYPE_INT64 dims: [ 2, -1 ] }'
@@ -66,6 +66,9 @@ def test_time_of_a_recorded_size_is_a_recorded_time_and_other_sizes_lie_between(
         ('{"ms": {"1": [5]}, "responses": 5}', "a list for each request"),
         ('{"ms": {"1": [5]}, "responses": [5]}', "a list for each request"),
         ('{"ms": {"1": [5]}, "responses": [[5, -1]]}', "responses expected times from 0"),
+        ('{"ms": {"1": [5]}, "steps": 5}', "with positive numbers"),
+        ('{"ms": {"1": [5]}, "steps": [0]}', "with positive numbers"),
+        ('{"ms": {"1": [5]}, "steps": [1.5]}', "with positive numbers"),
     ],
 )
 def test_invalid_times_are_refused_with_their_file(tmp_path: Path, text: str | None, words: str) -> None:
@@ -79,12 +82,6 @@ def test_invalid_times_are_refused_with_their_file(tmp_path: Path, text: str | N
 
 def test_no_execution_takes_longer_than_the_longest_time() -> None:
     assert ExecutionTimes({1: [600_000.0]}, {2: 1e300}).draw(1000, 2, random.Random(1)) == 600_000
-
-
-def test_iterative_sequences_are_refused(tmp_path: Path) -> None:
-    config = pb.ModelConfig(sequence_batching=pb.ModelSequenceBatching(iterative_sequence=True))
-    with pytest.raises(tnb.TritonError, match="expected requests that execute once, got iterative_sequence"):
-        SimulatedBackend().create_model(ModelContext("net", 1, config, tmp_path)).initialize()
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +189,27 @@ def test_decoupled_model_of_a_recording_sends_as_many_responses(stream: Path) ->
     assert sent(simulated) == sent(recording)
     document = json.loads((write_simulated(recording, stream / "copy") / "1" / "times.json").read_text())
     assert ExecutionTimes.from_json(document).responses == responses_of(recording)
+
+
+@pytest.mark.parametrize("policy", ["", "model_transaction_policy { decoupled: true }"])
+def test_requests_of_iterative_sequences_are_executed_in_steps(tmp_path: Path, policy: str) -> None:
+    (tmp_path / "net" / "1").mkdir(parents=True)
+    scheduling = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }"
+    text = CONFIG.replace("dynamic_batching { }", f'backend: "simulated" {scheduling} {policy}').replace(
+        "2 kind", "1 kind"
+    )
+    (tmp_path / "net" / "config.pbtxt").write_text(text)
+    (tmp_path / "net" / "1" / "times.json").write_text('{"ms": {"1": [1]}, "steps": [3]}')
+    with tnb.Server(str(tmp_path), port=0) as server, server.record() as recording, ThreadPoolExecutor(3) as pool:
+        answers = [*pool.map(lambda value: server["net"].infer_all(X=[[value]]), (1.0, 2.0, 3.0))]
+    responses = 3 if policy else 1
+    assert [len(answer) for answer in answers] == [responses] * 3
+    assert steps_of(recording) == [3, 3, 3]
+    with tnb.Server(port=0) as server, server.record() as simulated:
+        assert len(server.simulate(recording).infer_all(X=[[1.0]])) == responses
+    assert steps_of(simulated) == [3]
+    document = json.loads((write_simulated(recording, tmp_path / "copy") / "1" / "times.json").read_text())
+    assert ExecutionTimes.from_json(document).steps == [3, 3, 3]
 
 
 def test_cancelled_request_gets_no_further_response() -> None:

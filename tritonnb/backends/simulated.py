@@ -9,7 +9,8 @@ written by `tritonnb.lab.simulation.simulated_model.write_times` or by hand::
 size at random; other sizes take the time of the nearest size, in proportion to what lies between. ``slow_down`` is the
 factor by the number of instances that are busy, with 1 for those that are missing. Of a decoupled model, ``responses``
 has the times of the responses of some requests in ms after the execution began, of which each request takes one list at
-random, for example ``[[30, 35, 40], [30]]``; without it, each request gets one response.
+random, for example ``[[30, 35, 40], [30]]``; without it, each request gets one response. Of a model with iterative
+sequences, ``steps`` has how often some requests were executed, such as ``[12, 30]``; each step sends a response.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ TIMES_FILE = "times.json"
 _LONGEST_MS = 600_000.0
 
 
+#: More requests than a model can have slots are not waiting for their next step.
+_MOST_GENERATIONS = 262_144
 #: When a response is sent (monotonic clock in s), and to what.
 _Pending = tuple[float, InferRequest, ResponseSender, InferResponse]
 
@@ -59,6 +62,8 @@ class ExecutionTimes:
         Who measured them, and where.
     responses : list of list of float
         When a decoupled model sent the responses to a request, in ms after its execution began.
+    steps : list of int
+        How often a model with iterative sequences executed a request.
 
     Examples
     --------
@@ -73,6 +78,7 @@ class ExecutionTimes:
     slow_down: Mapping[int, float] = field(default_factory=dict)
     source: str = ""
     responses: Sequence[list[float]] = ()
+    steps: Sequence[int] = ()
 
     def draw(self, rows: int, busy: int, rng: random.Random) -> float:
         """Return the time of one execution in ms, at most ten minutes.
@@ -135,7 +141,10 @@ class ExecutionTimes:
         sent = [[float(one) for one in times] for times in responses]
         if not all(0 <= one <= _LONGEST_MS for times in sent for one in times):
             raise ValueError(f"responses expected times from 0 to {_LONGEST_MS:.0f} ms")
-        return cls(ms, slow_down, str(document.get("source", "")), sent)
+        steps = document.get("steps", [])
+        if not isinstance(steps, list) or not all(isinstance(one, int) and one > 0 for one in steps):
+            raise ValueError('expected {"steps": [EXECUTIONS, …]} with positive numbers')
+        return cls(ms, slow_down, str(document.get("source", "")), sent, steps)
 
 
 class SimulatedBackend(Backend):
@@ -160,16 +169,13 @@ class SimulatedModel(BackendModel):
         self.times = times
         self.function = function
         self.busy = 0
+        #: The steps that are left, by the serial of the request.
+        self.steps_left: dict[int, int] = {}
         # Instances count themselves on their own threads.
         self.lock = threading.Lock()
 
     def initialize(self) -> None:
         """Read the times."""
-        if self.context.config.sequence_batching.iterative_sequence:
-            raise InvalidArgumentError(
-                f"model '{self.context.name}': the backend 'simulated' expected requests that execute once, got "
-                f"iterative_sequence"
-            )
         if self.times is not None:
             return
         path = self.context.version_directory / TIMES_FILE
@@ -193,6 +199,7 @@ class SimulatedInstance(FunctionInstance):
     def __init__(self, spec: ModelSpec, model: SimulatedModel, instance: InstanceSpec) -> None:
         super().__init__(spec, self._wait_and_answer)
         self._model = model
+        self._is_iterative = model.context.config.sequence_batching.iterative_sequence
         self._is_decoupled = model.context.config.model_transaction_policy.decoupled
         self._rows = 1
         self._end = 0.0
@@ -207,7 +214,9 @@ class SimulatedInstance(FunctionInstance):
         try:
             begin = time.monotonic()
             super().execute(execution)
-            if self._is_decoupled:
+            if self._is_iterative:
+                self._end_step(execution)
+            elif self._is_decoupled:
                 self._send_responses(execution, begin)
         finally:
             with self._model.lock:
@@ -219,9 +228,33 @@ class SimulatedInstance(FunctionInstance):
         self._end = begin + model.times.draw(self._rows, model.busy, self._rng) / 1e3
         # The time of the function is part of the time of the execution.
         returned = self._zeros() if model.function is None else model.function(**inputs)
-        if not self._is_decoupled:
+        if self._is_iterative or not self._is_decoupled:
             _sleep_until(self._end)
         return returned
+
+    def _end_step(self, execution: Execution) -> None:
+        """Send the result of a step, and let the requests be executed again that have further steps."""
+        for index, request in enumerate(execution.requests):
+            result = execution.responses[index]
+            is_last = request.is_null or self._is_last_step(request)
+            if not is_last:
+                execution.reschedule(index)
+            if self._is_decoupled and result is not None:
+                execution.sender(index).send(InferResponse(result.outputs, final=is_last))
+            if self._is_decoupled or not is_last:
+                execution.responses[index] = None
+
+    def _is_last_step(self, request: InferRequest) -> bool:
+        model = self._model
+        assert model.times is not None
+        with model.lock:
+            left = model.steps_left.pop(request.serial, 0) or self._rng.choice(model.times.steps or (1,))
+            if left == 1 or request.cancelled:
+                return True
+            model.steps_left[request.serial] = left - 1
+            if len(model.steps_left) > _MOST_GENERATIONS:  # of requests that were cancelled between two steps
+                del model.steps_left[next(iter(model.steps_left))]
+        return False
 
     def _send_responses(self, execution: Execution, begin: float) -> None:
         """Send the result of each request as often as a decoupled model does, also after the execution."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def simulate(
     Raises
     ------
     InvalidArgumentError
-        If the recording has no such model, no configuration of it, or iterative sequences.
+        If the recording has no such model, or no configuration of it.
 
     Examples
     --------
@@ -114,6 +114,7 @@ def write_simulated(recording: Recording, repository: str | Path, model: str | N
     (directory / "config.pbtxt").write_text(config_text(config), "utf-8")
     document = {"source": times.source, "ms": times.ms, "slow_down": times.slow_down}
     document |= {"responses": times.responses} if times.responses else {}
+    document |= {"steps": times.steps} if times.steps else {}
     (directory / "1" / TIMES_FILE).write_text(json.dumps(document), "utf-8")
     return directory
 
@@ -142,7 +143,9 @@ def _learned(recording: Recording, model: str | None) -> tuple[str, pb.ModelConf
         group.ClearField("gpus")
         group.kind, group.count = pb.ModelInstanceGroup.KIND_CPU, count
     times = times_of(service(of_model))
-    if config.model_transaction_policy.decoupled:
+    if config.sequence_batching.iterative_sequence:
+        times = replace(times, steps=steps_of(of_model))
+    elif config.model_transaction_policy.decoupled:
         times = replace(times, responses=responses_of(of_model))
     return name, config, times
 
@@ -166,6 +169,20 @@ def responses_of(recording: Recording) -> list[list[float]]:
             if event.final:
                 complete.add(event.serial)
     return [sent_ms[serial] for serial in sorted(complete)]
+
+
+def steps_of(recording: Recording) -> list[int]:
+    """Return how often each request was executed, without those that had not ended.
+
+    Parameters
+    ----------
+    recording : Recording
+        Of one model with iterative sequences.
+    """
+    executed = Counter(serial for batch in recording.batches for serial in batch.requests)
+    sent = [event for event in recording.events if isinstance(event, ResponseSent)]
+    ended = {event.serial for event in sent if event.final} if sent else set(executed)
+    return [count for serial, count in sorted(executed.items()) if serial in ended]
 
 
 def times_of(learned: LearnedTimes) -> ExecutionTimes:
