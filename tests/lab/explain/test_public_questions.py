@@ -142,7 +142,7 @@ CASES: dict[str, tuple[list[Any], str, str]] = {
     "server#8173": ([report("Request Rate: 700 inference requests per seconds", 564.952, 7075, (10172, 7631), "185 1194 3 2357 1962"),
         'name: "resnet50_dynamic" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 kind: KIND_GPU gpus: 0 }'], "batches_not_full", "1.33 requests share"),
     # Four threads of perf_analyzer wait for their sequences; the figures are of different times.
-    "server#3113": ([report("Request Rate: 24 inference requests per seconds", 12.65, 209294, (1088, 1088), "150 98779 65 110095 36")], "", "24 requests/s were to be sent"),
+    "server#3113": ([report("Request Rate: 24 inference requests per seconds", 12.65, 209294, (1088, 1088), "150 98779 65 110095 36")], "", "requests do wait (98.8 ms) and yet run alone"),
     # The copy of the input to the GPU is most of the time.
     "server#3657": ([report("Request concurrency: 1", 219.6, 4553, (1315, 1315), "2 30 3012 1100 36")], "few_clients", "compute input takes 3.01 of 4.15 ms"),
     # perf_analyzer of 2022 divides the compute times by the rows: the rest is no overhead.
@@ -179,6 +179,18 @@ CASES: dict[str, tuple[list[Any], str, str]] = {
         "success": {"count": "3076", "ns": "13579332296838"}, "fail": {}, "queue": {"count": "3076", "ns": "6090355"}, "compute_input": {"count": "3076", "ns": "197975601539"},
         "compute_infer": {"count": "3076", "ns": "413736506048"}, "compute_output": {"count": "3076", "ns": "317987215209"}}}]}],
         "overhead", "steps of an ensemble"),
+    # Eight clients with one request each, of as many rows as fit: Little's law.
+    "server#1878": ([report("Request concurrency: 8", 2067.2, 30970, (12440, 1554), "6 24611 35 3756 11", 8), 'name: "my_model" max_batch_size: 8 instance_group { count: 1 kind: KIND_GPU gpus: 0 }'],
+        "instances_busy", "no dynamic_batching"),
+    # The client needs 0.4 s to receive the response, and more to send random values.
+    "server#1544": ([report("Request concurrency: 1", 1, 1007446, (6, 6), "7 51 0 45152 0"), "max_batch_size: 2 instance_group { count: 2 kind: KIND_GPU }"],
+        "outside_server", "outside of the server"),
+    # The release counts executions as requests; each batch waits for the delay of 200 ms.
+    "server#3321": ([report("Request concurrency: 9", 19.8, 435831, (126, 14), "180 199847 72 234828 59").replace("Successful request count: 126", "Successful request count: 14"),
+        'name: "m" max_batch_size: 32 dynamic_batching { max_queue_delay_microseconds: 200000 } instance_group { count: 1 kind: KIND_GPU gpus: 0 }'],
+        "queue_delay", "9.00 requests share an execution"),
+    # The client's count is of the last window, the server's of all.
+    "server#3941": ([report("Request concurrency: 1", 108.8, 290000, (672, 21), "50 100 2000 200000 2000", 32)], "few_clients", "concurrency is 1"),
     "server#3624": ([LOG, 'name: "main" max_batch_size: 8 dynamic_batching { }'], "", "1.25 requests share an execution"),
 }  # fmt: skip
 

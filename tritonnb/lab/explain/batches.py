@@ -11,6 +11,10 @@ from tritonnb.scheduling.from_config import queue_delay_ns
 BUSY, NOT_BUSY = 0.85, 0.7
 #: Requests are combined from this mean on.
 BATCHES = 1.05
+#: Requests hardly wait, up to this share of what they wait for.
+HARDLY = 0.25
+#: On average up to this number of requests wait, where there is rarely a second one.
+_ONE_WAITS = 1.1
 #: A part that is this share of a whole explains it.
 MOST = 0.5
 
@@ -84,7 +88,10 @@ def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
             f"each waits {figures.queue_ms:.1f} ms, the max_queue_delay of {queue_delay_ns(config) / 1e6:g} ms, and no "
             f"other request arrives in this time: requests are sent one after another; send several at once"
         )
-    if figures.queue_ms is not None and figures.compute_ms and figures.queue_ms > figures.compute_ms:
+    if figures.queue_ms is not None and figures.compute_ms and figures.queue_ms > HARDLY * figures.compute_ms:
+        waiting = None if figures.rate is None else figures.rate * figures.queue_ms / 1e3
+        if waiting is not None and waiting < _ONE_WAITS and config is not None:
+            return f"on average only {waiting:.1f} requests wait, so there is rarely a second one to combine with"
         variable = config is not None and any(-1 in tensor.dims for tensor in config.input)
         reason = "their inputs have variable shapes, and only equal shapes are combined (see ragged batches)"
         unknown = "is dynamic_batching configured? " if config is None else ""

@@ -10,6 +10,7 @@ from tritonnb.lab.analysis.execution_diagnoses import SLOWED, drift_defect, relo
 from tritonnb.lab.explain.batches import (
     BATCHES,
     BUSY,
+    HARDLY,
     MOST,
     NOT_BUSY,
     batches,
@@ -28,8 +29,6 @@ _FULL = 0.9
 _TAKES_ALL = 1.3
 #: More executions than this multiple of the instances overlap, or the number of instances is wrong.
 _OVERLAPS = 1.3
-#: Requests hardly wait, up to this share of what they wait for.
-_HARDLY = 0.25
 #: A model that a request calls more often is not one step of an ensemble.
 _CALLED_ONCE = 1.1
 #: All clients are in the same batch, up to this multiple of a batch.
@@ -188,7 +187,7 @@ def _room(figures: Figures, config: pb.ModelConfig | None) -> str:
 def _of_offered(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
     if not figures.offered or not figures.rate or figures.rate >= figures.offered * (1 - _TOLERANCE):
         return None
-    if figures.queue_ms is None or not figures.compute_ms or figures.queue_ms > _HARDLY * figures.compute_ms:
+    if figures.queue_ms is None or not figures.compute_ms or figures.queue_ms > HARDLY * figures.compute_ms:
         return None
     return (
         "load_generator",
@@ -234,7 +233,7 @@ def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequen
 def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
     if config is None or figures.busy is None or not waits_for_delay(figures, config):
         return None
-    if (figures.queue_ms or 0.0) < _HARDLY * (figures.server_ms or figures.latency_ms or 0.0):
+    if (figures.queue_ms or 0.0) < HARDLY * (figures.server_ms or figures.latency_ms or 0.0):
         return None
     return (
         "queue_delay",
@@ -260,15 +259,17 @@ def _of_few_clients(figures: Figures, config: pb.ModelConfig | None, others: Seq
             f"the clients: all {figures.clients:g} are in the same batch ({figures.mean_requests:.2f} requests), and "
             f"the next batch begins when they have sent again: raise the concurrency",
         )
-    if queue is None or not whole or queue > _HARDLY * whole:
+    if queue is None or not whole or queue > HARDLY * whole:
         return None
     # What is neither queue nor compute may be at its own limit.
     if figures.compute_ms is not None and queue + figures.compute_ms < MOST * whole:
         return None
-    spare = instances_of(config) and figures.busy is not None
-    more = "The server can take more: raise the concurrency" if spare or figures.busy is None else (
-        f"On average {figures.busy:.2f} instances execute: raise the concurrency, if there are more of them"
-    )  # fmt: skip
+    if figures.busy is None:
+        more = "A higher concurrency tells whether the server can take more"
+    elif instances_of(config):
+        more = "The server can take more: raise the concurrency"
+    else:
+        more = f"On average {figures.busy:.2f} instances execute: raise the concurrency, if there are more of them"
     who = "one client waits" if figures.clients == 1 else f"{figures.clients:g} of them wait"
     return (
         "few_clients",
@@ -292,7 +293,7 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
             f"probably the instances: batches are full ({figures.mean_rows:.1f} rows) and requests still wait "
             f"{queue:.1f} ms, {queue / compute:.1f} times an execution",
         )
-    if queue <= _HARDLY * compute:
+    if queue <= HARDLY * compute:
         return "load", f"the load: requests hardly wait ({queue:.2f} ms; an execution takes {compute:.2f} ms)"
     if idle:
         when = "if the load was there all the time between both (otherwise give its seconds), " \

@@ -38,6 +38,8 @@ FAILURE = re.compile(r"^(?:error: |Failed to )[^\n]*", re.MULTILINE)
 _IMPOSSIBLE = 100.0
 #: More requests on the way than this multiple of the concurrency: it was another one.
 _PERIODIC = 1.2
+#: Requests, and the rows that they have, are counted at slightly different times.
+_COUNTED = 0.1
 #: Compute times are those of a row, if the overhead is that of the other rows up to this share.
 _PER_ROW = 0.1
 #: The part of a step of an ensemble: its name, and what the server measured of it.
@@ -139,6 +141,14 @@ def _plausible(figures: Figures, overhead_ms: float | None) -> tuple[Figures, li
         )
         figures = replace(figures, server_ms=None)
     rows = figures.request_rows or 1
+    if figures.request_rows and figures.rows and figures.requests and not figures.hits:
+        sent = figures.rows / rows
+        if abs(sent / figures.requests - 1) > _COUNTED:  # releases around 21.08 count the executions
+            problems.append(
+                f"{figures.requests:g} requests at {figures.label} do not fit {figures.rows:g} rows of {rows} a "
+                f"request: they are taken for {sent:g}"
+            )
+            figures = replace(figures, requests=sent)
     others = (rows - 1) * (figures.compute_ms or 0.0)
     if rows > 1 and overhead_ms and others and abs(overhead_ms / others - 1) < _PER_ROW:
         # As the clients until 2022 do: the overhead is what remains of the request's latency.
