@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 import tritonnb as tnb
 from tests.laws import law
+from tritonnb.client.v2_client import V2GrpcClient
 from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.protobuf import service_pb2 as pb
 from tritonnb.endpoints.grpc import infer_request, long_messages
 from tritonnb.endpoints.http import json_fields, json_reader, tensor_data
 from tritonnb.endpoints.http.json_arrays import MOST_VALUES
-from tritonnb.endpoints.long_work import LONG
+from tritonnb.endpoints.long_work import LONG, LongWork
 from tritonnb.model_config.load import check_override
 
 #: Documents that are valid, and characters that make them invalid, or valid for RapidJSON alone.
@@ -402,3 +404,34 @@ def test_event_loop_runs_while_the_configuration_of_a_load_request_is_checked(
         )
     assert (status, json.loads(answer)["error"]) == (400, "model 'm': backend expected a name, got the path '../evil'")
     assert calls
+
+
+def test_statistics_of_many_models_are_collected_in_pieces_and_written_on_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def echo(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    with tnb.Server(port=0, grpc_port=0) as server:
+        client = V2GrpcClient("grpc", f"127.0.0.1:{server.grpc_port}")
+        for number in range(5):
+            echo.__name__ = f"echo_{number}"
+            server.model(echo)
+
+        def answers() -> tuple[bytes, object]:
+            with urllib.request.urlopen(f"{server.url}/v2/models/stats") as response:
+                return response.read(), client.statistics()
+
+        whole, threads = answers(), []
+        run = LongWork.run
+
+        def run_watched(self: LongWork, function: Callable[[], Any]) -> Awaitable[Any]:
+            threads.append(self)
+            return run(self, function)
+
+        monkeypatch.setattr(LongWork, "run", run_watched)
+        monkeypatch.setattr("tritonnb.engine.engine._STATISTICS_AT_ONCE", 2)
+        monkeypatch.setattr("tritonnb.endpoints.http.handlers.metadata._STATISTICS_SIZE", LONG)
+        monkeypatch.setattr("tritonnb.endpoints.grpc.dispatch._MANY_ENTRIES", 4)
+        assert answers() == whole
+        assert len(threads) == 2

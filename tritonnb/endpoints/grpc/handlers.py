@@ -60,7 +60,7 @@ class RpcHandlers:
 
     async def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> Json:
         """Return the statistics extension."""
-        return {**self._engine.statistics(request.name, version_number(request.version))}
+        return {**await self._engine.statistics_in_pieces(request.name, version_number(request.version))}
 
     # --- repository -----------------------------------------------------------------------------
 

@@ -31,6 +31,10 @@ TEXT = "text/plain"
 _REASONS = {405: "Not Allowed"}
 
 
+#: Bytes of the statistics of a model, at least.
+_STATISTICS_SIZE = 400
+
+
 def compact_json(value: object) -> str:
     """Return JSON without spaces, as Triton writes it: in UTF-8 without escapes."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
@@ -182,9 +186,11 @@ class ModelConfigurationHandler(Handler):
 class StatisticsHandler(Handler):
     """``/v2/models/M[/versions/V]/stats`` and ``/v2/models/stats``."""
 
-    def get(self, model: str = "", version: str | None = None) -> None:
+    async def get(self, model: str = "", version: str | None = None) -> None:
         """Return the statistics of a model, or of every model."""
-        self.respond_json(self.engine.statistics(model, version_number(version)))
+        statistics = await self.engine.statistics_in_pieces(model, version_number(version))
+        size = _STATISTICS_SIZE * len(statistics["model_stats"])
+        self.finish((await self.outcome(size, lambda: compact_json(statistics)))())
 
 
 class RepositoryIndexHandler(Handler):
