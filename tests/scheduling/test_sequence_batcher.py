@@ -9,6 +9,7 @@ from tests.scheduling.invariants import check_invariants
 from tests.scheduling.sequences import direct, idle_error, oldest, steps
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.schedulable import Schedulable
+from tritonnb.scheduling.decisions import Refuse
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import NO_SLOT_WAIT, SLOT_UTILIZATION
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -114,6 +115,30 @@ def test_request_that_runs_longer_than_the_idle_time_cannot_be_rescheduled(
         scheduler.reschedule(slow, 11 * MS)
     decisions = [*scheduler.released(slow, 11 * MS), *scheduler.instance_idle(0, 11 * MS)]
     assert [members(decision) for decision in decisions] == ["waiting"]
+    check_invariants(scheduler)
+
+
+@pytest.mark.parametrize("scheduler", [direct(1), oldest(1, 1)], ids=["direct", "oldest"])
+def test_sequence_leaves_the_backlog_when_all_its_requests_are_cancelled(scheduler: SequenceBatcher) -> None:
+    scheduler.enqueue(Schedulable("running", correlation_id="running", flags=START), 0)
+    first, second = Schedulable("A1", correlation_id="A", flags=START), Schedulable("A2", correlation_id="A")
+    other = Schedulable("B1", correlation_id="B", flags=START)
+    for request in (first, second, other):
+        scheduler.enqueue(request, 1)
+    depth = scheduler.queue_depth()
+    for request in (first, first):  # the client and the end of its connection
+        request.cancelled = True
+        assert not scheduler.cancel(request, 2)
+    second.cancelled = True
+    refused = scheduler.cancel(second, 3)
+    assert [(decision.request, decision.counted_as) for decision in refused if isinstance(decision, Refuse)] == [
+        (first, "CANCELED"),
+        (second, "CANCELED"),
+    ]
+    assert scheduler.queue_depth() == depth - 2
+    assert list(scheduler.table.backlog) == [scheduler.table.known["B"]]
+    with pytest.raises(InvalidArgumentError, match="must specify the START flag"):
+        scheduler.enqueue(Schedulable("A3", correlation_id="A"), 4)
     check_invariants(scheduler)
 
 

@@ -158,13 +158,21 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Cancel a request; when it is its turn, all waiting requests of its sequence are refused."""
+        """Cancel a request; when it is its turn, all waiting requests of its sequence are refused.
+
+        A sequence in the backlog whose requests are all cancelled is removed at once.
+        """
         decisions: list[Decision] = []
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
-            # Nothing happens in the backlog: a cancelled request ends its sequence when the sequence would get a slot,
-            # as on Triton.
             self._strategies[sequence.slot.instance].cancelled(request, now, decisions)
+        elif sequence is not None:
+            # On Triton, a sequence stays in the backlog until it would get a slot, and is refused then. If nobody waits
+            # for any of its requests, a client that sends and cancels would fill the memory until then.
+            sequence.cancelled += 1
+            # The count saves the search for each of many requests; a request may be cancelled twice.
+            if sequence.cancelled >= len(sequence.waiting) and all(each.cancelled for each in sequence.waiting):
+                self.table.abandon(sequence, now, decisions)
         return self._finalize(now, decisions)
 
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:

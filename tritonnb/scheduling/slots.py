@@ -39,6 +39,8 @@ class SlotSequence:
         It gets no more requests although there was no END: it was idle for too long, or (iterative) has finished.
     expires_ns : int or None
         When it times out if it is still in the backlog.
+    cancelled : int
+        The number of its requests that were cancelled in the backlog.
     """
 
     id: int | str  # 5 and "5" are two sequences, as on Triton
@@ -47,6 +49,7 @@ class SlotSequence:
     waiting: deque[Schedulable] = field(default_factory=deque)
     closed: bool = False
     expires_ns: int | None = None
+    cancelled: int = 0
 
 
 @dataclass(eq=False, slots=True)
