@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import resource
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory as Object
 
 import pytest
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.engine.shared_memory import SharedMemory, SystemPart, SystemRegion, fill
 
 pytest.importorskip("_posixshmem")
@@ -106,6 +109,33 @@ def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Obje
     regions.register_system("second", shared.name, 4096, 10)
     regions.part("second", 0, 1).write(b"z")
     assert bytes(regions.part("r", 0, 1).read()) == b"z"
+
+
+def test_regions_leave_descriptors_for_connections(regions: SharedMemory, shared: Object) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        for number in range(63):  # and the region of the fixture
+            regions.register_system(f"region {number}", shared.name, 0, 1)
+        with pytest.raises(UnavailableError, match="expected at most 64 regions, a quarter of the file descriptors"):
+            regions.register_system("one more", shared.name, 0, 1)
+        regions.unregister(SystemRegion, "region 5")
+        regions.register_system("another", shared.name, 0, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_region_that_cannot_be_mapped_is_refused(
+    regions: SharedMemory, shared: Object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(
+        InternalError, match=r"^failed to register shared memory region 'another': Too many open files$"
+    ):
+        regions.register_system("another", shared.name, 0, 1)
 
 
 @pytest.mark.parametrize("name", ["r", ""], ids=["one", "all"])

@@ -19,6 +19,7 @@ from tritonnb.core.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    UnavailableError,
     UnsupportedError,
 )
 from tritonnb.engine.cuda_memory import CudaPart, CudaRegion
@@ -96,6 +97,7 @@ Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
 #: Objects with this prefix belong to Triton's Python backend.
+_MOST_REGIONS = 4096
 _RESERVED_PREFIX = "triton_python_backend_shm_region_"
 _MAX_SIZE = 2**64 - 1
 #: Triton's text for clients of a server that was started without ``--allow-client-shm=true``.
@@ -136,6 +138,8 @@ class SharedMemory:
         AlreadyExistsError, InternalError, InvalidArgumentError
             If the key is invalid or reserved, the name is registered already, or the object does not exist or is
             smaller.
+        UnavailableError
+            If there are too many regions.
         """
         _check_key(name, key)
         self._check_free(name)
@@ -144,6 +148,8 @@ class SharedMemory:
             memory = _map(descriptor, offset, byte_size)
         except ValueError as error:
             raise InvalidArgumentError(f"failed to register shared memory region '{name}': {error}") from None
+        except OSError as error:  # such as too many open files
+            raise InternalError(f"failed to register shared memory region '{name}': {error.strerror}") from None
         finally:
             os.close(descriptor)
         self._regions[name] = SystemRegion(name, key, offset, byte_size, memory)
@@ -250,6 +256,19 @@ class SharedMemory:
         self._release_unregistered()
         if name in self._regions:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+        most = _most_regions()
+        if len(self._regions) >= most:
+            raise UnavailableError(
+                f"cannot register shared memory region '{name}': expected at most {most} regions, a quarter of the "
+                "file descriptors of the server's process; unregister regions that are not used"
+            )
+
+
+def _most_regions() -> int:
+    # Python keeps a descriptor for each mapped region: without a limit, one client could take them all, and no other
+    # client could connect.
+    descriptors = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else _MOST_REGIONS
+    return max(1, min(_MOST_REGIONS, descriptors // 4))
 
 
 def fill(output: str, part: Part, contents: bytes | memoryview) -> None:
