@@ -381,6 +381,11 @@ def test_server_of_a_removed_repository_shows_what_it_serves(repository: Path) -
     with Server(repository, port=0, model_control_mode="explicit", load_models=["one"]) as server:
         shutil.rmtree(repository)
         assert re.search(r"\n  one +1 +0 +0 +READY\n.* UNAVAILABLE: failed to open directory ", repr(server))
+        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'won' is not found; did you mean 'one'"):
+            server["won"]
+        one = server["one"]
+        server.unload("one")
+        assert repr(one) == f"model 'one' (not ready: failed to open directory {repository})"
 
 
 def test_directory_whose_name_is_not_utf8_is_no_model(

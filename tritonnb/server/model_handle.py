@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tritonnb.client.array_requests import Outputs, make_request, request_of_call
 from tritonnb.client.model import ModelViews
 from tritonnb.core.accessors import extensible
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_tracebacks
 from tritonnb.core.json_types import ModelMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -299,7 +299,10 @@ class ModelHandle(ModelViews):
         """Return why the model is not ready: its load error, or the states of its versions."""
         if failure := self.load_failure():
             return failure.rstrip(";\n")
-        rows = [row for row in self.server.run(self.server.engine.index()) if row["name"] == self.name]
+        try:
+            rows = [row for row in self.server.run(self.server.engine.index()) if row["name"] == self.name]
+        except InternalError as error:  # a repository cannot be read
+            return error.message
         return ", ".join(row.get("reason") or row.get("state", "not loaded") for row in rows) or "not found"
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar, Unpack, get_type_hints, overload
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.client.index_text import server_text
 from tritonnb.core.accessors import extensible
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import IndexEntry, ServerMetadata
 from tritonnb.core.named_models import NamedModels
@@ -195,7 +195,9 @@ class Server(NamedModels, BackgroundServer):
             try:
                 self.call(self.engine.model, name, version)
             except NotFoundError as error:
-                raise NotFoundError(f"{error.message}{self._served_versions(name) or self._like(name)}") from None
+                # Not asked for the newest version: it may have been loaded since then.
+                ready = "" if version == -1 else self._served_versions(name)
+                raise NotFoundError(f"{error.message}{ready or self._like(name)}") from None
         return ModelHandle(self, name, version)
 
     @property
@@ -307,7 +309,7 @@ class Server(NamedModels, BackgroundServer):
         []
         """
         require_name(name)
-        if name not in {model["name"] for model in self.index()}:
+        if name not in self._names():
             raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
 
@@ -383,7 +385,14 @@ class Server(NamedModels, BackgroundServer):
 
     def _like(self, name: str) -> str:
         """Return a model with a similar name, as the end of an error message."""
-        return did_you_mean(name, {model["name"] for model in self.index()} - {name})
+        return did_you_mean(name, self._names() - {name})
+
+    def _names(self) -> set[str]:
+        """Return the names of the index, or of the models that were loaded if a repository cannot be read."""
+        try:
+            return {model["name"] for model in self.index()}
+        except InternalError:
+            return set(self.call(lambda: list(self.engine.table.models)))
 
     def __repr__(self) -> str:
         return server_text(self) if self.alive else "<Server: stopped>"
