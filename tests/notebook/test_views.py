@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +78,28 @@ def test_view_that_its_host_has_closed_is_opened_again(kind: Any) -> None:
         assert first.comm is None
         assert again is find_view(kind, server, "double")
         assert server.dashboard() is not dashboard
+
+
+def test_cells_of_marimo_do_not_share_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A widget belongs to the cell that has created it: when that cell runs again, other cells would lose it."""
+    marimo = SimpleNamespace(running_in_notebook=lambda: True, Thread=threading.Thread)
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], tnb.fixed(10))
+    assert rec.view() is not rec.view()
+    with Server(port=0) as server:
+
+        @server.model(max_batch_size=8)
+        def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X * 2
+
+        panel = server["double"].traffic()
+        dashboard = server.dashboard()
+        assert find_view(Traffic, server, "double") is not panel
+        assert dashboard._open_part(Traffic, Traffic) is find_view(Traffic, server, "double")  # as for its next model
+        dashboard.comm.close()
+        server.dashboard()
+        assert dashboard.comm is None  # it was closed, with its parts
+        assert panel.comm is not None
 
 
 def test_view_of_a_recording_that_its_host_has_closed_is_opened_again() -> None:

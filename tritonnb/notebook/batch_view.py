@@ -24,7 +24,7 @@ from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
-from tritonnb.notebook.views import StaticFallback, is_connected
+from tritonnb.notebook.views import StaticFallback, can_share, is_connected
 from tritonnb.notebook.widget_files import STATIC, javascript
 from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.recording import Recording
@@ -57,9 +57,8 @@ def view(recording: Recording) -> BatchView:
     """
     recording.require_every_request("view()")
     events, shown = _open_views.get(recording, (None, None))
-    if (
-        shown is None or not is_connected(shown) or events is not recording.events
-    ):  # closed, or of a recording in progress
+    # It may have been closed, or opened while the recording was in progress.
+    if shown is None or events is not recording.events or not (is_connected(shown) and can_share()):
         shown = _new_view(recording)
         _open_views[recording] = recording.events, shown
     return shown

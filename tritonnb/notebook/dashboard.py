@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import html
-import re
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anywidget
 import traitlets
@@ -27,7 +26,7 @@ from tritonnb.notebook.html_reprs import model_card, server_card, server_title
 from tritonnb.notebook.live_batch_view import LiveBatchView, open_live_view
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.traffic import Traffic, open_traffic
-from tritonnb.notebook.views import StaticFallback, find_view, forget_view, open_view
+from tritonnb.notebook.views import StaticFallback, find_view, forget_view, is_connected, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -104,7 +103,7 @@ class Dashboard(StaticFallback, Group):
         self._model: ModelHandle | None = None
         self._served = False
         self._editor: ConfigEditor | None = None
-        self._own: list[ConfigEditor | LiveBatchView | Traffic] = []
+        self._own: dict[tuple[type, str], Any] = {}  # the parts that it has opened, by class and model
         self._view: LiveBatchView | None = None
         self._picture = ""
         self._picture_after_s = 0.0
@@ -146,7 +145,8 @@ class Dashboard(StaticFallback, Group):
         self._monitor.close()
         self._close_view()
         parts = (self._title, self._card, self._statistics, self._models, self._tiles, self._charts, self._graph)
-        for widget in (*self._own, *parts, self._tabs, self._live, self._configuration, self._main, self._body):
+        groups = (self._tabs, self._live, self._configuration, self._main, self._body)
+        for widget in (*self._own.values(), *parts, *groups):
             widget.close()
         super().close()
 
@@ -159,8 +159,7 @@ class Dashboard(StaticFallback, Group):
         config = "" if self._editor is None else f"<pre>{html.escape(self._editor.text)}</pre>"
         name = "" if self._model is None else f"<p><b>{html.escape(self._model.name)}</b></p>"
         moment = "<p>The last seconds with requests:</p>" if self._tiles.kept else ""
-        server = _without_links(self._card.value)
-        return f"{name}{moment}<ul>{tiles}</ul>{self._picture}{self._statistics.value}{config}{server}"
+        return f"{name}{moment}<ul>{tiles}</ul>{self._picture}{self._statistics.value}{config}{self._card.value}"
 
     def refresh_last_state(self) -> bool:
         """Read the counters of the server and the model again, and draw the batches if no browser shows them."""
@@ -168,7 +167,7 @@ class Dashboard(StaticFallback, Group):
             self._show_counters()
         view = self._view
         # A view with its own output is flushed for that output.
-        if view is not None and (view.refresh_last_state() if view in self._own else not view.is_displayed):
+        if view is not None and (view.refresh_last_state() if view in self._own.values() else not view.is_displayed):
             self._draw_picture()
         return True
 
@@ -197,7 +196,7 @@ class Dashboard(StaticFallback, Group):
         self._tiles.tiles = self._tiles.kept or self._tiles.tiles
         self._charts.recent = self._charts.kept or self._charts.recent
         ended = "<p><b>The server has been stopped.</b> These are its last seconds with requests.</p>"
-        self._title.value = f"{ended}{_without_links(self._title.value)}"
+        self._title.value = f"{ended}{self._title.value}"
         self.keep_last_state(at_once=True)
 
     def _refresh(self) -> None:
@@ -284,10 +283,14 @@ class Dashboard(StaticFallback, Group):
     def _open_part(self, kind: type[W], open_one: Callable[[ModelHandle], W]) -> W:
         """Open a widget of the model; the dashboard closes those that it opened itself."""
         assert self._model is not None
-        shared = find_view(kind, self._server, self._model.name) is not None
+        key = kind, self._model.name
+        own: W | None = self._own.get(key)
+        if own is not None and is_connected(own):
+            return own
+        known = find_view(kind, self._server, self._model.name)
         widget = open_one(self._model)
-        if not shared:
-            self._own.append(widget)
+        if widget is not known:
+            self._own[key] = widget
         return widget
 
     def _close_view(self) -> None:
@@ -295,14 +298,9 @@ class Dashboard(StaticFallback, Group):
         view, self._view = self._view, None
         self._picture = ""
         self._live.children = ()
-        if view in self._own:
-            self._own.remove(view)
+        if view is not None and view in self._own.values():
+            self._own = {key: own for key, own in self._own.items() if own is not view}
             view.close()
-
-
-def _without_links(markup: str) -> str:
-    """Return HTML whose links are text: their address is not served any more."""
-    return re.sub(r"</?a\b[^>]*>", "", markup)
 
 
 class ModelList(anywidget.AnyWidget):

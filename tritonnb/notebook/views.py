@@ -11,7 +11,9 @@ the cell that is running. So the last states are also updated at the end of each
 from __future__ import annotations
 
 import html
+import itertools
 import re
+import sys
 import time
 import uuid
 import weakref
@@ -49,7 +51,7 @@ _STYLE = """<style>
 
 #: The open widgets by server, and by class and model. A widget removes itself when it is closed, or when its server was
 #: stopped. A server that is no longer used is freed together with its widgets.
-_open: weakref.WeakKeyDictionary[BackgroundServer | Remote, dict[tuple[type, str | None], Any]] = (
+_open: weakref.WeakKeyDictionary[BackgroundServer | Remote, dict[tuple[type, str | None], list[Any]]] = (
     weakref.WeakKeyDictionary()
 )
 #: The displayed widgets by shell; weak, so that unused widgets are freed.
@@ -256,26 +258,30 @@ def is_connected(widget: object) -> bool:
     return comm is not None and not comm._closed
 
 
+def can_share() -> bool:
+    """Return whether several cells can show one widget; in marimo it belongs to the cell that has created it."""
+    marimo = sys.modules.get("marimo")
+    return marimo is None or not marimo.running_in_notebook()
+
+
 def find_view(kind: type[W], server: BackgroundServer | Remote, model: str | None) -> W | None:
-    """Return the open widget of a class and a model, or None."""
-    view: W | None = _open.get(server, {}).get((kind, model))
-    return view if is_connected(view) else None
+    """Return the newest open widget of a class and a model, or None."""
+    views: list[W] = _open.get(server, {}).get((kind, model), [])
+    return next(filter(is_connected, reversed(views)), None)
 
 
 def open_view(kind: type[W], server: BackgroundServer | Remote, model: str | None, create: Callable[[], W]) -> W:
-    """Return the open widget of a class and a model; create it if there is none."""
-    view = find_view(kind, server, model)
+    """Return the open widget of a class and a model; create it if there is none that this cell can show."""
+    view = find_view(kind, server, model) if can_share() else None
     if view is None:
-        disconnected = _open.get(server, {}).get((kind, model))
-        if disconnected is not None:
+        for disconnected in itertools.filterfalse(is_connected, list(_open.get(server, {}).get((kind, model), []))):
             disconnected.close()
         view = create()
-        _open.setdefault(server, {})[kind, model] = view
+        _open.setdefault(server, {}).setdefault((kind, model), []).append(view)
     return view
 
 
 def forget_view(server: BackgroundServer | Remote, view: object) -> None:
     """Forget a widget; the next `open_view` creates another widget."""
-    views = _open.get(server, {})
-    for key in [key for key, other in views.items() if other is view]:
-        del views[key]
+    for views in _open.get(server, {}).values():
+        views[:] = [other for other in views if other is not view]
