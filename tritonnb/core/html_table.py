@@ -27,8 +27,8 @@ def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]], *, ca
     Examples
     --------
     >>> html_table((), [("rows", 5)])
-    "<table style='margin-left:0'><tbody><tr><td style='text-align:left'>rows</td><td style='text-align:right'>5</td>\
-</tr></tbody></table>"
+    "<table style='margin-left:0'><tbody><tr><td style='text-align:left;padding:2px 8px'>rows</td>\
+<td style='text-align:right;padding:2px 8px'>5</td></tr></tbody></table>"
     """
     lines = [list(row) for row in rows]
     if not lines:
@@ -50,10 +50,10 @@ def html_report(
 
 
 def _row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
-    pieces = (
-        f"<{tag} style='text-align:{side}'>{cell if isinstance(cell, Html) else html.escape(str(cell))}</{tag}>"
-        for cell, side in zip(cells, sides, strict=True)
-    )
+    texts = (cell if isinstance(cell, Html) else html.escape(str(cell)) for cell in cells)
+    # Not all hosts have a style for tables: marimo has cells without padding.
+    styles = (f"text-align:{side};padding:2px 8px" for side in sides)
+    pieces = (f"<{tag} style='{style}'>{text}</{tag}>" for style, text in zip(styles, texts, strict=True))
     return f"<tr>{''.join(pieces)}</tr>"
 
 

@@ -52,10 +52,8 @@ def _version_row(entry: Mapping[str, Any], stats: StatisticsEntry | None, config
 
 
 def server_title(server: Server) -> str:
-    """Return a server's address as HTML."""
-    url = html.escape(server.url or "")
-    link = f"<a href='{url}/v2'>{url}</a>" if url else "no HTTP endpoint"
-    return f"<p><b>tritonnb server</b> at {link}</p>"
+    """Return a server's address as HTML; not as a link, which leads nowhere if the browser is on another machine."""
+    return f"<p><b>tritonnb server</b> at {html.escape(server.url or 'no HTTP endpoint')}</p>"
 
 
 def model_card(model: ModelHandle) -> str:
