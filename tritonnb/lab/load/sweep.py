@@ -72,7 +72,7 @@ def sweep(
     With a workload (``rate``, ``clients`` or ``arrivals``) every configuration is tried with the same workload:
     of those that satisfy the constraint, the best has the lowest p99 latency (open loop) or the highest rate (closed
     loop). With a constraint only, the best configuration sustains the highest rate of Poisson arrivals under it: at
-    most 90 % of the capacity, with the constraint satisfied in 95 % of 20 simulations with other seeds, after the queue
+    most 90 % of the capacity, with the constraint satisfied in 20 simulations with other seeds, after the queue
     has filled.
 
     The running configuration is measured repeatedly. Another configuration is the best only if its improvement exceeds

@@ -20,7 +20,7 @@ from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.learned_times import PIECES
-from tritonnb.lab.analysis.sustained import CERTAIN, MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs, mean_rows
+from tritonnb.lab.analysis.sustained import MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs, mean_rows
 from tritonnb.lab.load.notebook_wait import shown_progress
 from tritonnb.lab.prediction.plan import Option, Plan, cost_of
 from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, simulated_figures
@@ -65,7 +65,7 @@ def plan(
     Parameters
     ----------
     constraint : str
-        Such as ``"p99 < 50 ms"``, as for `sweep`. It has to hold in 95 % of the simulations.
+        Such as ``"p99 < 50 ms"``, as for `sweep`. It has to hold in each of 20 simulations.
     models : dict of str to dict, optional
         Of a pipeline, the values to try by model and field: ``{"net": {"count": [1, 2, 4]}}``. By default: one instance
         of each step, and as many as were recorded; the recorded delay of each step, and none.
@@ -289,14 +289,14 @@ class _Search:
         }
 
     def _is_certain(self, runs: Sequence[Figures]) -> bool:
-        """Return whether the constraint holds in enough of the measured values that are to be expected."""
-        if not runs or sum(map(self._holds, runs)) < CERTAIN * len(runs):
+        """Return whether the constraint holds in 95 % of the measured values that are to be expected."""
+        if not runs or not all(map(self._holds, runs)):
             return False
         # Ranges are symmetric: their upper ends are exceeded by half of what they leave out.
         return self._constraint.holds_for({name: found.high for name, found in self._constrained(runs).items()})
 
     def _certain_samples(self, models: TimedModels, needed: int) -> list[Figures]:
-        """Simulate the result; return nothing if the constraint fails too often, with the spare replicas or without."""
+        """Simulate the result; return nothing if the constraint fails in one, with the spare replicas or without."""
         runs: list[Figures] = []
         for replicas in sorted({needed, needed + self._spare}):
             runs = certain_runs(self._samples(models, replicas), self._holds)
