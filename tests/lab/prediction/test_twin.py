@@ -456,3 +456,15 @@ def test_only_instance_has_its_own_speed_without_what_others_cost() -> None:
     machine = Uneven(StallingMachine(tnb.fixed(6), 0.1, 0.0, 50, seed=1), [1.0, 3.0], slow_down=0.4)
     times = tnb.simulate(config, tnb.poisson(100, 12, seed=1), machine, seed=1).service().for_instances(1)
     assert times.expected_ns(1, 1) * times.speeds[0] / 1e6 == pytest.approx(6, rel=0.2)
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 2.5), (4.0, 1.5), (1.0, 1.0, 2.5)])
+def test_slow_instance_that_is_idle_for_long_does_not_make_idle_times_cost(speeds: tuple[float, ...]) -> None:
+    """The scheduler prefers an instance that has been idle for longer: speed and idle time depend on each other."""
+    service = tnb.linear(per_row_ms=1, base_ms=8)
+    machine = Uneven(StallingMachine(service, 0.1, 0, 0, seed=3), speeds)
+    rec = tnb.simulate(f"{CONFIG} instance_group {{ count: {len(speeds)} }}", tnb.poisson(100, 15, seed=5), machine)
+    times = rec.twin().times
+    assert times.idle_cost_ns(10 * MS, 10 * MS) < 0.1 * service(1)
+    fastest = min(range(len(speeds)), key=speeds.__getitem__)
+    assert times.expected_ns(1, 1) * times.speeds[fastest] == pytest.approx(service(1) * speeds[fastest], rel=0.1)

@@ -298,7 +298,12 @@ class LearnedTimes(VaryingService):
 
         The growth is the slope of its logarithm over their logarithms.
         """
-        alone = [(one, factor) for one, factor in self._regular if not one.shared and factor > 0]
+        # A slow instance that runs when others are busy is idle for longer, and would make idle times look slow.
+        alone = [
+            (one, factor / self._simulated_speed_of(one))
+            for one, factor in self._regular
+            if not one.shared and factor > 0
+        ]
         if not alone:
             return 0.0, 0.0, 0.0
         typical_ns = statistics.fmean(self.function(one.rows) for one, _ in alone)
