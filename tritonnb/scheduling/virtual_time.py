@@ -106,7 +106,8 @@ class VirtualTime:
     service : callable
         ``service(decision)`` returns the duration of an execution in ns, or `OPEN`.
     instance_count : int
-        All are idle at time 0.
+    first_idle_ns : sequence of int, optional
+        When each instance is idle for the first time, since work from before time 0 ends; by default at time 0.
     check : callable, optional
         Called with the scheduler after every stimulus, for example to check its invariants.
     on_response : callable, optional
@@ -136,6 +137,7 @@ class VirtualTime:
         service: Callable[[Execute], int],
         instance_count: int = 1,
         *,
+        first_idle_ns: Sequence[int] | None = None,
         check: Callable[[Scheduler], None] | None = None,
         on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Schedulable], bool] | None = None,
@@ -156,8 +158,12 @@ class VirtualTime:
         self._wake_planned: int | None = None
         self._ends: list[int] = []  # of the running executions, as a heap
         self._open: dict[int, tuple[Execute, ResponseOrder | None, VirtualBatch | None]] = {}  # by instance
-        for instance in range(instance_count):
-            self._apply(scheduler.instance_idle(instance, 0))
+        self._not_yet_idle = instance_count
+        for instance, idle_ns in enumerate(first_idle_ns or [0] * instance_count):
+            if idle_ns > 0:
+                self._clock.schedule(idle_ns, END, self._first_idle, instance)
+            else:
+                self._first_idle(instance)
 
     @property
     def now(self) -> int:
@@ -166,8 +172,8 @@ class VirtualTime:
 
     @property
     def running(self) -> int:
-        """Number of executions now."""
-        return len(self._ends) + len(self._open)
+        """Number of executions now, with those from before time 0."""
+        return len(self._ends) + len(self._open) + self._not_yet_idle
 
     def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request."""
@@ -207,6 +213,10 @@ class VirtualTime:
             batch.end_ns = self.now
         heappush(self._ends, self.now)
         self._ended((decision, order))
+
+    def _first_idle(self, instance: int) -> None:
+        self._not_yet_idle -= 1
+        self._apply(self.scheduler.instance_idle(instance, self._clock.now))
 
     def _woken(self, _: None) -> None:
         # A wake that has been replaced stays in the queue and is recognised here; removing it would take a search.

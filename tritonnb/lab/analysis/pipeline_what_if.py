@@ -10,6 +10,7 @@ from statistics import fmean
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.html_table import html_report
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.backlog import busy_until, from_its_begin
 from tritonnb.lab.analysis.learned_calls import learned_calls
 from tritonnb.lab.analysis.learned_times import LearnedTimes, accompanied
 from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
@@ -52,6 +53,8 @@ class PipelineRerun:
 
     Attributes
     ----------
+    recorded : Recording
+        The requests of the recording that arrived after it began.
     model : str
         The ensemble, or the model that calls others, that clients call.
     configs : dict of str to ModelConfig
@@ -70,15 +73,16 @@ class PipelineRerun:
     """
 
     def __init__(self, rec: Recording, services: Mapping[str, Service] | None = None, purpose: str = "what_if") -> None:
+        self.recorded = from_its_begin(rec)
         if len(rec.pipelines) != 1:
             names = ", ".join(map(repr, rec.pipelines)) or "none"
             raise InvalidArgumentError(f"{purpose} expected a recording of one pipeline, got {names}")
         [self.model] = rec.pipelines
-        arrivals = RecordedArrivals(rec)
+        arrivals = RecordedArrivals(self.recorded)
         self.arrivals, self.begin_ns = arrivals.of_clients(), arrivals.begin_ns
         if self.model not in self.arrivals:
             raise InvalidArgumentError(f"{purpose} expected the arrivals at '{self.model}', got none")
-        calls = learned_calls(rec, arrivals)
+        calls = learned_calls(self.recorded, arrivals)
         executed = {batch.model for batch in rec.batches}
         learned = times_of_models(rec, sorted(executed - calls.keys()), arrivals.begin_ns)
         self.services: dict[str, Service] = {**calls, **learned, **(services or {})}
@@ -86,6 +90,7 @@ class PipelineRerun:
         if missing:
             raise InvalidArgumentError(f"{purpose} expected the configuration of model '{missing[0]}', got none")
         self.configs = needed_models(rec.configs, self.arrivals, self.services)
+        self._busy_until = busy_until(rec, self.recorded.arrived, self.begin_ns)
 
     def edited(self, edits: Mapping[str, Mapping[str, object]]) -> dict[str, pb.ModelConfig]:
         """Return the configurations with edits of some models.
@@ -99,7 +104,7 @@ class PipelineRerun:
 
     def run(self, configs: Mapping[str, pb.ModelConfig], seed: int = 0) -> Recording:
         """Simulate configurations."""
-        return recorded_run(configs, self.arrivals, accompanied(self.services), seed)
+        return recorded_run(configs, self.arrivals, accompanied(self.services), seed, busy_until=self._busy_until)
 
 
 def edited_configs(
@@ -273,9 +278,9 @@ def pipeline_what_if(
         formed_before, formed_after = (
             {batch.size for batch in run.batches if batch.model == name} for run in (before, after)
         )
-        causes += [f"'{name}': {cause}" for cause in causes_of(rec, name, service, formed_before)]
+        causes += [f"'{name}': {cause}" for cause in causes_of(rerun.recorded, name, service, formed_before)]
         if isinstance(service, LearnedTimes):
             basis = service.basis(formed_after, instance_count(edited[name]))
             notes += [f"'{name}': {text}." for text in basis]
     causes = causes or [OTHER_DECISIONS]
-    return PipelineComparison(rerun.model, before, after, dict(edits), rec, tuple(causes), tuple(notes))
+    return PipelineComparison(rerun.model, before, after, dict(edits), rerun.recorded, tuple(causes), tuple(notes))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.backlog import busy_until
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.simulation.run import instance_count, recorded_run, refuse_ensemble
 from tritonnb.lab.simulation.service import Service
@@ -48,6 +49,7 @@ class Rerun:
         self.times: Service = service or rec.service()
         self.first_step_ns = 0
         self._replicas = len(rec.replicas) or 1
+        self._busy_until = busy_until(rec, rec.arrived, rec.first_arrival_ns)
 
     def edited(self, edits: Mapping[str, object]) -> pb.ModelConfig:
         """Return the recorded configuration with edits.
@@ -76,9 +78,13 @@ class Rerun:
             Of execution times that were not recorded.
         """
         refuse_ensemble(config)
-        options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
         name = config.name
-        return recorded_run({name: config}, {name: arrivals}, {name: self.times}, seed, **options)
+        return recorded_run(
+            *({name: config}, {name: arrivals}, {name: self.times}, seed),
+            replicas=self._replicas,
+            first_step_ns=self.first_step_ns,
+            busy_until=self._busy_until,
+        )
 
 
 def unknown_instances(times: Service, config: pb.ModelConfig) -> str:

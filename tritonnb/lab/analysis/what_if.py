@@ -11,6 +11,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.backlog import from_its_begin
 from tritonnb.lab.analysis.comparison import Comparison
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.pipeline_what_if import PipelineComparison, pipeline_what_if
@@ -94,7 +95,7 @@ def what_if(
     before, after = (rerun.run(config, rerun.arrivals, seed) for config in (rerun.config, edited))
     causes = causes_of(rec, rerun.config.name, rerun.times, before.batch_sizes()) or [OTHER_DECISIONS]
     notes = _notes(rec, rerun.times, after, edited)
-    return Comparison(before, after, edits, rec, causes=tuple(causes), notes=tuple(notes))
+    return Comparison(before, after, edits, from_its_begin(rec), causes=tuple(causes), notes=tuple(notes))
 
 
 def _notes(rec: Recording, service: Service, after: Recording, config: pb.ModelConfig) -> Iterator[str]:

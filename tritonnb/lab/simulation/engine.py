@@ -170,16 +170,17 @@ class SimulatedReplica:
         The responses of steps.
     """
 
-    def __init__(self, model: SimulatedModel, scheduler: Scheduler, instances: int) -> None:
+    def __init__(self, model: SimulatedModel, scheduler: Scheduler, first_idle_ns: Sequence[int]) -> None:
         self._model = model
         self._responded_ns: dict[int, int] = {}
-        self._free_ns = [0] * instances  # since when each instance is idle
+        self._free_ns = list(first_idle_ns)  # since when each instance is idle
         self.queued_ns: list[list[int]] = []
         self.responses: list[ResponseSent] = []
         self.time = VirtualTime(
             scheduler,
             self._execute,
-            instances,
+            len(first_idle_ns),
+            first_idle_ns=first_idle_ns,
             on_response=model.respond,
             rescheduled=self._is_rescheduled if model.iterative else None,
             clock=model.clock,
@@ -326,6 +327,8 @@ class SimulatedModel(Target):
         The names of the instances of each replica.
     schedulers : sequence of Scheduler
         One for each replica.
+    first_idle_ns : sequence of sequence of int
+        When the instances of each replica are idle for the first time.
     times : callable
         The time in ns of an execution: takes its rows, when it begins, how many instances are busy with it, how
         long its own and all of them were idle, and the number of its own.
@@ -343,6 +346,7 @@ class SimulatedModel(Target):
         columns: Columns | None,
         instances: list[str],
         schedulers: Sequence[Scheduler],
+        first_idle_ns: Sequence[Sequence[int]],
         times: Callable[[int, int, int, int, int, int], int],
         first_step_ns: int,
         route: RouterFunction,
@@ -354,7 +358,8 @@ class SimulatedModel(Target):
         self.iterative: bool = config.sequence_batching.iterative_sequence
         self._instances = instances
         self._refused: list[Event] = []
-        self._replicas = [SimulatedReplica(self, scheduler, len(instances)) for scheduler in schedulers]
+        replicas = zip(schedulers, first_idle_ns, strict=True)
+        self._replicas = [SimulatedReplica(self, scheduler, idle_ns) for scheduler, idle_ns in replicas]
         drivers = [replica.time for replica in self._replicas]
         self._routed = Replicas(drivers, route) if len(drivers) > 1 else None
         self._first = drivers[0]

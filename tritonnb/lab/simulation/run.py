@@ -23,6 +23,7 @@ from tritonnb.lab.simulation.replicas import Router, make_router
 from tritonnb.lab.simulation.service import ExecutionTimes, Service
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.validate import check_scheduling
+from tritonnb.recording.instance_names import instance_on
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import ensemble_graph, make_scheduler
 
@@ -46,6 +47,7 @@ def run_models(
     replicas: int = 1,
     router: Router = "two_choices",
     columns: MutableMapping[str, Columns] | None = None,
+    busy_until: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[Event]:
     """Simulate models and ensembles on one server, and return their events.
 
@@ -68,6 +70,8 @@ def run_models(
         Which of them gets a request; see `make_router`.
     columns : dict of str to Columns, optional
         Filled with the numbers of the models; no events are made then.
+    busy_until : dict of str to dict, optional
+        By model and instance, until when (in ns) work that began earlier keeps an instance busy.
 
     Warns
     -----
@@ -112,7 +116,15 @@ def run_models(
         instances = instance_names(config)
         schedulers = [make_scheduler(config, len(instances), os.environ) for _ in range(replicas)]
         route = make_router(router, seed)
-        parts = (config, simulation.clock, answer, kept, instances, schedulers, times[name], first_step_ns, route)
+        busy = (busy_until or {}).get(name, {})
+        first_idle_ns = [
+            [busy.get(instance_on(replica, one) if replicas > 1 else one, 0) for one in instances]
+            for replica in range(1, replicas + 1)
+        ]
+        parts = (
+            *(config, simulation.clock, answer, kept, instances, schedulers, first_idle_ns),
+            *(times[name], first_step_ns, route),
+        )
         if not isinstance(service, CallingService):
             return SimulatedModel(*parts)
         caller = CallingModel(*parts)
