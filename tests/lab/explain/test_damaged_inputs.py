@@ -244,3 +244,11 @@ def test_threads_of_instances_are_said_from_the_configuration() -> None:
 def test_counts_since_the_start_do_not_blame_the_way_to_the_client(earlier: list[Any], cause: str) -> None:
     answer = tnb.explain(summary((4, 100, 40_000)), *earlier, stats(9000, 9000, 0.1, 1), seconds=10)
     assert answer.causes == {"m": cause}
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "`<script>alert(1)</script>`"])
+def test_no_element_of_a_page_comes_from_a_name(name: str) -> None:
+    config = f"name: '{name}' max_batch_size: 8"
+    answer = tnb.explain(config, "Concurrency: 8, throughput: 100 infer/sec, latency 80000 usec", "<b>unreadable</b>")
+    assert name in answer.markdown()
+    assert "<" not in answer._repr_markdown_()

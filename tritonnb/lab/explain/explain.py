@@ -76,7 +76,7 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
-        return self.markdown()
+        return self.markdown().replace("<", "&lt;")  # names come from files, and not every notebook removes scripts
 
 
 @with_short_traceback
