@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ def dashboard(page: NotebookPage) -> Any:
 def test_dashboard_is_updated_as_requests_arrive(page: NotebookPage, dashboard: Any) -> None:
     page.execute(SEND)
     dashboard.get_by_role("listitem").filter(has_text="mean batch").get_by_text("at most 64, last 5 s").wait_for()
-    dashboard.get_by_text("n = 85").first.wait_for()
+    dashboard.get_by_text(re.compile(r"n = [1-9]")).first.wait_for()  # on a busy machine, some are older than 5 s
     page.screenshots("dashboard-batches", dashboard)
     dashboard.get_by_role("tab", name="Statistics").click()
     dashboard.get_by_text("85 rows of 85 requests").wait_for()
