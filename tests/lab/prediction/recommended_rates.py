@@ -133,7 +133,8 @@ def random_pipeline(rng: random.Random) -> dict[str, str]:
     return {**models, "all": whole}
 
 
-def _pipeline_truth(seed: int, steps: list[str], interferes: bool) -> Callable[[int], dict[str, Service]]:
+def pipeline_truth(seed: int, steps: list[str], interferes: bool) -> Callable[[int], dict[str, Service]]:
+    """Return the times of the models of a pipeline on a number of servers, in which they may slow each other down."""
     rng = random.Random(f"{seed} truth")
     factors = {one: {two: rng.choice((1.0, 1.2, 1.5)) for two in steps if two != one} for one in steps}
     known = {
@@ -168,7 +169,7 @@ def of_sweep(seed: int, is_pipeline: bool = False) -> float:
         for name, text in (random_pipeline if is_pipeline else random_model)(rng).items()
     }
     steps = [name for name in models if name != "all"]
-    truth = _pipeline_truth(seed, steps, interferes=False)
+    truth = pipeline_truth(seed, steps, interferes=False)
     batch_ms = sum(truth(1)[name](8) for name in steps) / 1e6
     quantity, bound_ms, constraint = random_bound(rng, batch_ms)
     trials = SimulatedTrials(Constraint(constraint), seed, truth(1))
@@ -189,7 +190,7 @@ def of_pipeline_plan(seed: int) -> float:
     rng = random.Random(f"{seed} pipeline")
     models = random_pipeline(rng)
     steps = [name for name in models if name != "all"]
-    truth = _pipeline_truth(seed, steps, interferes=True)
+    truth = pipeline_truth(seed, steps, interferes=True)
     times = truth(1)
     most = min(capacity(read_config(models[name]), times[name]) for name in steps) / 1.5
     recorded = rng.uniform(0.2, 0.6) * most

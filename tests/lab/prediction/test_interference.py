@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tests.lab.prediction import recommended_rates
 from tests.laws import law
 from tools.differential.random_pipelines import random_pipeline
 from tritonnb.lab.simulation.service import Draw, VaryingService
@@ -57,3 +58,12 @@ def test_models_that_run_together_on_a_machine_with_stalls_cost_each_other_nothi
     for one in twin.interference.pairs.values():
         # A pair that was rarely together may be off by chance, and says by how much.
         assert 1.0 <= one.factor <= math.exp(0.1 + 2 * one.deviation)
+
+
+def test_models_that_begin_at_the_same_time_do_not_hide_what_they_cost_each_other() -> None:
+    """A simulated step begins when the step before it ends, and so does the next batch of that step."""
+    models = recommended_rates.random_pipeline(random.Random("954801 pipeline"))
+    steps = [name for name in models if name != "all"]
+    times = recommended_rates.pipeline_truth(954801, steps, interferes=True)(1)
+    rec = tnb.simulate(models, tnb.poisson(60, 50, seed=954801), times, seed=954801)
+    assert rec.twin().interference.pairs["s1", "s0"].factor == pytest.approx(1.5, rel=0.06)

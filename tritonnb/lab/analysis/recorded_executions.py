@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
@@ -49,6 +49,8 @@ class RecordedExecution:
     instance : str
     beside : frozenset of str
         The other models that its server executed when it began, and for a while after that.
+    is_tied : bool
+        Whether another model began at the same time, so that it is not known which was beside which.
     """
 
     begin_ns: int
@@ -64,6 +66,7 @@ class RecordedExecution:
     batch: int
     instance: str = ""
     beside: frozenset[str] = frozenset()
+    is_tied: bool = False
 
 
 def executions_of(rec: Recording) -> list[RecordedExecution]:
@@ -145,6 +148,11 @@ def with_company(executions: Mapping[str, Sequence[RecordedExecution]]) -> dict[
         until_ns = now_ns + _LEAST_BESIDE * typical_ns[model]
         return frozenset(other for other in executions if other != model and runs(other, replica, now_ns, until_ns))
 
-    return {
-        model: tuple([replace(one, beside=beside(model, one)) for one in known]) for model, known in executions.items()
-    }
+    began_at = Counter((replica, begin_ns) for (_, replica), known in begins.items() for begin_ns in {*known})
+
+    def accompanied(model: str, one: RecordedExecution) -> RecordedExecution:
+        # Of a server, never: the end of a simulated step is the begin of the next step, and of its own next batch.
+        is_tied = began_at[replica_of(one.instance), one.begin_ns] > 1
+        return replace(one, beside=beside(model, one), is_tied=is_tied)
+
+    return {model: tuple([accompanied(model, one) for one in known]) for model, known in executions.items()}
