@@ -143,8 +143,7 @@ class LearnedTimes(VaryingService):
                 slow = {busy: max(1.0, factor) for busy, factor in slow.items()}
             pairs = [(one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known]
             speeds = different_speeds((one, factor / slow_down_of(cost, one.beside)) for one, factor in pairs)
-            clear = [(one.beside, ns / speeds.get(one.instance, 1.0)) for one, ns in pairs if not one.is_tied]
-            cost = interference_in(clear, cost)
+            cost = interference_in([(one.beside, ns / speeds.get(one.instance, 1.0)) for one, ns in pairs], cost)
         return typical, SlowDown(slow or {1: 1.0}), speeds, cost
 
     @property

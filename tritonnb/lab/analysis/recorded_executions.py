@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
@@ -49,8 +49,8 @@ class RecordedExecution:
     instance : str
     beside : frozenset of str
         The other models that its server executed when it began, and for a while after that.
-    is_tied : bool
-        Whether another model began at the same time, so that it is not known which was beside which.
+    waited : bool
+        Whether its requests waited for the instance.
     """
 
     begin_ns: int
@@ -66,7 +66,7 @@ class RecordedExecution:
     batch: int
     instance: str = ""
     beside: frozenset[str] = frozenset()
-    is_tied: bool = False
+    waited: bool = False
 
 
 def executions_of(rec: Recording) -> list[RecordedExecution]:
@@ -95,7 +95,8 @@ def executions_of(rec: Recording) -> list[RecordedExecution]:
         after_ns, which = begin_ns - origin_ns, (batch.number, batch.instance)
         executions[replica].append(
             RecordedExecution(
-                after_ns, batch.size, time_ns, dispatch_ns, busy, 0.0, 0, idle_ns, server_idle_ns, first, *which
+                *(after_ns, batch.size, time_ns, dispatch_ns, busy, 0.0, 0, idle_ns, server_idle_ns, first, *which),
+                waited=begin_ns > due_ns,
             )
         )
     shared = chain.from_iterable(map(_with_shares, executions.values()))
@@ -128,31 +129,36 @@ def with_company(executions: Mapping[str, Sequence[RecordedExecution]]) -> dict[
     typical_ns = {
         model: statistics.median(one.time_ns for one in known) for model, known in executions.items() if known
     }
-    begins: dict[tuple[str, str], list[int]] = {}
+    begins: dict[tuple[str, str], list[tuple[int, bool, int]]] = {}
     latest_ends: dict[tuple[str, str], list[int]] = {}  # of the executions that began until then
     for model, known in executions.items():
         by_replica: dict[str, list[RecordedExecution]] = defaultdict(list)
-        for one in sorted(known, key=lambda one: one.begin_ns):
+        for one in sorted(known, key=_begin):
             by_replica[replica_of(one.instance)].append(one)
         for replica, ordered in by_replica.items():
-            begins[model, replica] = [one.begin_ns for one in ordered]
+            begins[model, replica] = [_begin(one) for one in ordered]
             latest_ends[model, replica] = list(accumulate((one.begin_ns + one.time_ns for one in ordered), max))
 
-    def runs(model: str, replica: str, now_ns: int, until_ns: float) -> bool:
-        place = bisect_right(begins.get((model, replica), ()), now_ns)
+    def runs(model: str, replica: str, begin: tuple[int, bool, int], until_ns: float) -> bool:
+        place = bisect_right(begins.get((model, replica), ()), begin)
         return place > 0 and latest_ends[model, replica][place - 1] > until_ns
 
     def beside(model: str, one: RecordedExecution) -> frozenset[str]:
-        replica, now_ns = replica_of(one.instance), one.begin_ns
+        replica = replica_of(one.instance)
         # Triton reports the end of an execution after its responses, when the next step of an ensemble has begun.
-        until_ns = now_ns + _LEAST_BESIDE * typical_ns[model]
-        return frozenset(other for other in executions if other != model and runs(other, replica, now_ns, until_ns))
+        until_ns = one.begin_ns + _LEAST_BESIDE * typical_ns[model]
+        return frozenset(
+            other for other in executions if other != model and runs(other, replica, _begin(one), until_ns)
+        )
 
-    began_at = Counter((replica, begin_ns) for (_, replica), known in begins.items() for begin_ns in {*known})
+    return {
+        model: tuple([replace(one, beside=beside(model, one)) for one in known]) for model, known in executions.items()
+    }
 
-    def accompanied(model: str, one: RecordedExecution) -> RecordedExecution:
-        # Of a server, never: the end of a simulated step is the begin of the next step, and of its own next batch.
-        is_tied = began_at[replica_of(one.instance), one.begin_ns] > 1
-        return replace(one, beside=beside(model, one), is_tied=is_tied)
 
-    return {model: tuple([accompanied(model, one) for one in known]) for model, known in executions.items()}
+def _begin(one: RecordedExecution) -> tuple[int, bool, int]:
+    """Return when an execution began, and what tells it from others that began at the same time.
+
+    At the end of a simulated step, the next step begins before the batches that wait for the instance.
+    """
+    return one.begin_ns, one.waited, one.batch
