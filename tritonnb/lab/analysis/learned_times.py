@@ -138,9 +138,11 @@ class LearnedTimes(VaryingService):
                 by_busy[one.busy].append(time_ns / max(1.0, typical(one.rows)))
             levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
             base = statistics.median(next(iter(levels.values()))) if levels else 1.0
-            slow = {busy: statistics.median(ratios) / base if base else 1.0 for busy, ratios in levels.items()}
-            if not self.knows_instances:  # company that seems to help is a fast instance that runs beside a slow one
-                slow = {busy: max(1.0, factor) for busy, factor in slow.items()}
+            # Company that seems to help is chance, an idle time before executions that begin alone, or in a trace
+            # without names a fast instance that runs beside a slow one.
+            slow = {
+                busy: max(1.0, statistics.median(ratios) / base) if base else 1.0 for busy, ratios in levels.items()
+            }
             pairs = [(one, one.time_ns / max(1.0, typical(one.rows) * slow.get(one.busy, 1.0))) for one in known]
             speeds = different_speeds((one, factor / slow_down_of(cost, one.beside)) for one, factor in pairs)
             cost = interference_in([(one.beside, ns / speeds.get(one.instance, 1.0)) for one, ns in pairs], cost)
