@@ -468,3 +468,18 @@ def test_slow_instance_that_is_idle_for_long_does_not_make_idle_times_cost(speed
     assert times.idle_cost_ns(10 * MS, 10 * MS) < 0.1 * service(1)
     fastest = min(range(len(speeds)), key=speeds.__getitem__)
     assert times.expected_ns(1, 1) * times.speeds[fastest] == pytest.approx(service(1) * speeds[fastest], rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [20, 80])
+def test_fast_executions_are_not_repeated_more_often_at_a_higher_rate(rate: float) -> None:
+    config = 'name: "m" max_batch_size: 1'
+    varied = tnb.jittered(tnb.fixed(10), sigma=0.3)
+    means_ms = []
+    for seed in range(5):
+        rec = tnb.simulate(config, tnb.poisson(rate, 1600 / rate, seed=seed), varied, seed=seed)
+        recorded_ms = statistics.fmean(batch.compute_ns for batch in rec.batches) / 1e6
+        models = rec.twin().models
+        for again in range(4):
+            run = models.simulated(tnb.poisson(400, 3, seed=again), again).requests
+            means_ms.append(statistics.fmean((run.end_ns - run.start_ns) / 1e6) / recorded_ms)
+    assert statistics.fmean(means_ms) == pytest.approx(1, abs=0.04)

@@ -81,7 +81,10 @@ class Resampled(VaryingService):
             pieces = machines[int(rng.random() * self.machines)]
             number, offset_ns = divmod(now_ns, self._length_ns)  # executions go on after the last arrival
             recorded_ns = (pieces[number % len(pieces)] + offset_ns) % self._recorded_ns
-            return scale * factors[min(bisect_left(begins, recorded_ns), last)]
+            # As the recorded one after or before that time: with the next one alone, fast ones would be repeated more
+            # often than slow ones at a higher rate.
+            place = bisect_left(begins, recorded_ns) - (rng.random() < 0.5)
+            return scale * factors[min(max(0, place), last)]
 
         luck, sharing = differing * rng.gauss(0.0, 1.0), differing * _sharing(self.seed)
         draw = times.drawn(factor_at, sorted(stalls), self.company, luck, sharing)
