@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from tritonnb.notebook.widget_files import javascript, stylesheet
@@ -69,8 +70,8 @@ class Group(anywidget.AnyWidget):
 
     _esm = javascript("group")
     _css = stylesheet("group")
-    children = traitlets.Tuple().tag(sync=True, to_json=_references)
-    titles = traitlets.Tuple().tag(sync=True)
+    children = ipywidgets.TypedTuple(trait=traitlets.Instance(anywidget.AnyWidget)).tag(sync=True, to_json=_references)
+    titles = ipywidgets.TypedTuple(trait=traitlets.Unicode()).tag(sync=True)
     css_class = traitlets.Unicode().tag(sync=True)
     shared = traitlets.Unicode().tag(sync=True)
 
