@@ -17,6 +17,10 @@ TENSORFLOW := build/tensorflow
 RAY := build/ray
 HOSTS := build/hosts
 PERF_ANALYZER := build/perf_analyzer
+WITH_PERF_ANALYZER = PERF_ANALYZER=$(CURDIR)/$(PERF_ANALYZER)/bin/perf_analyzer \
+	LD_LIBRARY_PATH=$$(echo $(CURDIR)/$(PERF_ANALYZER)/lib/python3*/site-packages/nvidia/cuda_runtime/lib)
+# Tests of Ray run NVIDIA's load generator, too, where its library is installed.
+HAS_LIBB64 := $(shell ldconfig -p 2>/dev/null | grep libb64.so.0d)
 FUZZ := build/fuzz
 SECONDS ?= 60
 EXAMPLES ?= 100
@@ -100,16 +104,14 @@ test-tensorflow: $(TENSORFLOW)/.installed
 	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/project/test_how_to.py -k tensorflow
 
 # Ray starts a dozen processes: its tests run in a dedicated environment, where they do not skip.
-test-ray: $(RAY)/.installed
+test-ray: $(RAY)/.installed $(if $(HAS_LIBB64),$(PERF_ANALYZER)/.installed)
 	$(RAY)/bin/python -c "import ray.serve"
-	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
+	$(if $(HAS_LIBB64),$(WITH_PERF_ANALYZER)) PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/project/test_how_to.py -k scale-with-ray
 
 # NVIDIA's load generator, which needs libb64: `make libb64`.
 test-perf-analyzer: $(MODELS) $(COMPILED) $(PERF_ANALYZER)/.installed
-	PERF_ANALYZER=$(CURDIR)/$(PERF_ANALYZER)/bin/perf_analyzer \
-		LD_LIBRARY_PATH=$$(echo $(CURDIR)/$(PERF_ANALYZER)/lib/python3*/site-packages/nvidia/cuda_runtime/lib) \
-		$(BIN)/python -m pytest tests/perf_analyzer
+	$(WITH_PERF_ANALYZER) $(BIN)/python -m pytest tests/perf_analyzer
 
 # JupyterLab, Notebook, Voila and marimo in Chromium: their tests run in a dedicated environment, where they do not skip.
 test-hosts: $(HOSTS)/.installed
