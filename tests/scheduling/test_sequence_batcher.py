@@ -9,7 +9,7 @@ from tests.scheduling.invariants import check_invariants
 from tests.scheduling.sequences import direct, idle_error, oldest, steps
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.schedulable import Schedulable
-from tritonnb.scheduling.decisions import Refuse
+from tritonnb.scheduling.decisions import Execute, Refuse
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import NO_SLOT_WAIT, SLOT_UTILIZATION
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -260,3 +260,21 @@ def test_full_backlog_starts_execution_without_a_configured_number() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
+
+
+def test_sequence_goes_on_after_a_request_that_was_cancelled_in_a_formed_batch() -> None:
+    """The batcher drops such a request later, when its batch would begin."""
+    batcher = SequenceBatcher(
+        SequenceBatcherSettings("seq", OldestSettings(2, DynamicBatcherSettings(3, (3,))), 10**9), 1
+    )
+    batcher.instance_idle(0, 0)
+    first, cancelled, following = (
+        Schedulable(name, correlation_id=number, flags=flags)
+        for name, number, flags in (("first", 1, START), ("cancelled", 2, START), ("following", 2, 0))
+    )
+    for request in (first, cancelled, following):
+        batcher.enqueue(request, 0)
+    cancelled.cancelled = True
+    decisions = [*batcher.cancel(cancelled, 1), *batcher.released(first, 2), *batcher.instance_idle(0, 2)]
+    assert [one.request for one in decisions if isinstance(one, Refuse)] == [cancelled]
+    assert [one.requests for one in decisions if isinstance(one, Execute)] == [[following]]

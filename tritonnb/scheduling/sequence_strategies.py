@@ -286,15 +286,15 @@ class OldestStrategy:
         slot.in_flight = request
         self._slot_of[request] = slot
         # Not `enqueue`: the request was accepted by the sequence batcher, and is executed even if the server stops now.
-        self._forward(self.batcher.submit(request, now), decisions)
+        self._forward(self.batcher.submit(request, now), now, decisions)
 
     def instance_idle(self, now: int, decisions: list[Decision]) -> None:
         """Handle the end of the execution."""
-        self._forward(self.batcher.instance_idle(self._instance, now), decisions)
+        self._forward(self.batcher.instance_idle(self._instance, now), now, decisions)
 
     def execute_staged(self, now: int, decisions: list[Decision]) -> None:
         """Execute the staged batch."""
-        self._forward(self.batcher.execute_staged(self._instance, now), decisions)
+        self._forward(self.batcher.execute_staged(self._instance, now), now, decisions)
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """Pass the next request of the slot to the batcher: the last request was released."""
@@ -305,10 +305,7 @@ class OldestStrategy:
 
     def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
         """Drop a cancelled request if it is in the batcher; its sequence continues."""
-        follows = self.batcher.cancel(request, now)
-        self._forward(follows, decisions)
-        if any(isinstance(decision, Refuse) and decision.request is request for decision in follows):
-            self.completed(self._slot_of[request], now, decisions)
+        self._forward(self.batcher.cancel(request, now), now, decisions)
 
     def verdict(self, now: int) -> Reason | None:
         """Return the reason of the next batch, or `reasons.WAIT`; None if the batcher has no request."""
@@ -321,7 +318,7 @@ class OldestStrategy:
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
         """Called at the wake time of the batcher, or when the strategy is no longer paused."""
-        self._forward(self.batcher.wake(now), decisions)
+        self._forward(self.batcher.wake(now), now, decisions)
         for slot in self.slots:
             self.arrived(slot, now, decisions)
 
@@ -346,13 +343,19 @@ class OldestStrategy:
         """Apply changed settings of the batcher."""
         assert isinstance(settings, OldestSettings)
         self._settings = settings
-        self._forward(self.batcher.reconfigure(settings.batcher, now), decisions)
+        self._forward(self.batcher.reconfigure(settings.batcher, now), now, decisions)
 
-    def _forward(self, batcher_decisions: Iterable[Decision], decisions: list[Decision]) -> None:
+    def _forward(self, batcher_decisions: Iterable[Decision], now: int, decisions: list[Decision]) -> None:
+        refused = []
         for decision in batcher_decisions:
             if isinstance(decision, Execute):
                 decision.slots = tuple([self._slot_of[request].index for request in decision.requests])
+            elif isinstance(decision, Refuse):
+                refused.append(self._slot_of[decision.request])
             decisions.append(decision)
+        # The batcher may drop a cancelled request later than it was cancelled: when a formed batch would begin.
+        for slot in refused:
+            self.completed(slot, now, decisions)
 
 
 @dataclass(frozen=True, slots=True)
