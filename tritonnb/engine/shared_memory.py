@@ -95,9 +95,9 @@ class SystemRegion:
 Part = SystemPart | CudaPart
 Region = TypeVar("Region", SystemRegion, CudaRegion)
 
-
-#: Objects with this prefix belong to Triton's Python backend.
+#: Regions of a server, if it may open as many files.
 _MOST_REGIONS = 4096
+#: Objects with this prefix belong to Triton's Python backend.
 _RESERVED_PREFIX = "triton_python_backend_shm_region_"
 _MAX_SIZE = 2**64 - 1
 #: Triton's text for clients of a server that was started without ``--allow-client-shm=true``.
