@@ -101,9 +101,10 @@ def test_wait_for_the_delay_or_an_idle_instance_is_no_backlog(count: int) -> Non
     assert max(request.queue_ns for request in at_once.requests) <= 10_000_000
 
 
-def test_preview_of_a_draft_continues_the_backlog() -> None:
+@pytest.mark.parametrize("seed", [4, 5, 6])
+def test_preview_of_a_draft_continues_the_backlog(seed: int) -> None:
     config = 'name: "m" max_batch_size: 1 dynamic_batching { }'
-    rec = tnb.simulate(config, tnb.poisson(99, 20, seed=4), tnb.fixed(10))
+    rec = tnb.simulate(config, tnb.poisson(99, 20, seed=seed), tnb.fixed(10))
     replay = replay_draft(rec, rec.configs["m"])
     for name, value in replay.recorded.items():
         assert replay.figures()[name][0] == pytest.approx(value, rel=0.01)

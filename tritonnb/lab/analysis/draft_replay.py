@@ -175,7 +175,7 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
     arrivals = rerun.arrivals
     first_us = arrivals[-1].time_us - seconds * 1e6
     first = len(arrivals) - min(requests, sum(arrival.time_us >= first_us for arrival in arrivals))
-    sent = list(_continued(arrivals[first:]))
+    sent = list(_continued(rerun.arrivals_from(first)))
     configs = (rerun.config, read_config(draft, name=rerun.config.name))
     before, after = (rerun.run(config, sent) for config in configs)
     serials = {*list(rec.arrived)[first:]}

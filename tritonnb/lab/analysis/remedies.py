@@ -167,7 +167,7 @@ class _Outcomes:
         self._rerun = Rerun(rec, "remedies", blame.service)
         has_slots = self._rerun.config.HasField("sequence_batching")
         first = 0 if has_slots else self._first_arrival(rec, index)
-        self._arrivals = self._rerun.arrivals[first:]
+        self._arrivals = self._rerun.arrivals_from(first)
         self._serial = index - first + 1
         self._until_us = self._rerun.arrivals[index].time_us + _HORIZON * blame.request.latency_ns / 1000
 

@@ -49,7 +49,18 @@ class Rerun:
         self.times: Service = service or rec.service()
         self.first_step_ns = 0
         self._replicas = len(rec.replicas) or 1
-        self._busy_until = busy_until(rec, rec.arrived, rec.first_arrival_ns)
+        self._rec = rec
+        self.arrivals_from(0)
+
+    def arrivals_from(self, first: int) -> list[Arrival]:
+        """Return the arrivals from a number on; a run then begins with instances that execute the requests before.
+
+        Parameters
+        ----------
+        first : int
+        """
+        self._busy_until = busy_until(self._rec, {*list(self._rec.arrived)[first:]}, self._rec.first_arrival_ns)
+        return self.arrivals[first:]
 
     def edited(self, edits: Mapping[str, object]) -> pb.ModelConfig:
         """Return the recorded configuration with edits.
