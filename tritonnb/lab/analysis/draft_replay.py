@@ -13,7 +13,7 @@ from tritonnb.core.packed_events import Packed, positions, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun
 from tritonnb.lab.analysis.reproduction import is_near
-from tritonnb.lab.analysis.rerun import Rerun
+from tritonnb.lab.analysis.rerun import Rerun, config_of
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.batches import latencies_ms
@@ -168,16 +168,15 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
     >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(150, 2, seed=1), fixed(10))
     >>> draft = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
     >>> replay_draft(rec, draft, requests=200).verdict()
-    'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p50 13.7 → 22.1 ms, p99 19.8 → 30.0 ms \
+    'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p50 14.6 → 22.1 ms, p99 19.8 → 30.0 ms \
 (simulated).'
     """
-    rerun = Rerun(rec, "replay_draft")
-    arrivals = rerun.arrivals
+    running, arrivals = config_of(rec, "replay_draft"), rec.arrivals()
     first_us = arrivals[-1].time_us - seconds * 1e6
     first = len(arrivals) - min(requests, sum(arrival.time_us >= first_us for arrival in arrivals))
-    sent = list(_continued(rerun.arrivals_from(first)))
-    configs = (rerun.config, read_config(draft, name=rerun.config.name))
-    before, after = (rerun.run(config, sent) for config in configs)
+    rerun = Rerun(rec, "replay_draft", first=first)
+    sent = list(_continued(rerun.arrivals))
+    before, after = (rerun.run(config, sent) for config in (running, read_config(draft, name=running.name)))
     serials = {*list(rec.arrived)[first:]}
     latencies = latencies_ms([request for request in rec.requests if request.serial in serials])
     recorded = {f"latency_p{percent}_ms": quantile(latencies, percent / 100) for percent in (50, 99) if latencies}

@@ -18,7 +18,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis import latency_split as split
 from tritonnb.lab.analysis.blame import Blame
 from tritonnb.lab.analysis.reproduction import is_near
-from tritonnb.lab.analysis.rerun import Rerun, unknown_instances
+from tritonnb.lab.analysis.rerun import Rerun, config_of, unknown_instances
 from tritonnb.recording.batches import latencies_ms
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import slot_count
@@ -164,12 +164,11 @@ class _Outcomes:
 
     def __init__(self, blame: Blame, index: int) -> None:
         rec, self._blame = blame.recording, blame
-        self._rerun = Rerun(rec, "remedies", blame.service)
-        has_slots = self._rerun.config.HasField("sequence_batching")
+        has_slots = config_of(rec, "remedies").HasField("sequence_batching")
         first = 0 if has_slots else self._first_arrival(rec, index)
-        self._arrivals = self._rerun.arrivals_from(first)
+        self._rerun = Rerun(rec, "remedies", blame.service, first=first)
         self._serial = index - first + 1
-        self._until_us = self._rerun.arrivals[index].time_us + _HORIZON * blame.request.latency_ns / 1000
+        self._until_us = self._rerun.arrivals[index - first].time_us + _HORIZON * blame.request.latency_ns / 1000
 
     @staticmethod
     def _first_arrival(rec: Recording, index: int) -> int:
@@ -207,7 +206,7 @@ class _Outcomes:
     def of(self, config: pb.ModelConfig) -> Blame | None:
         """Return the outcome of a configuration; None if the request does not run."""
         for until_us in (self._until_us, math.inf):
-            rec = self._rerun.run(config, [arrival for arrival in self._arrivals if arrival.time_us <= until_us])
+            rec = self._rerun.run(config, [arrival for arrival in self._rerun.arrivals if arrival.time_us <= until_us])
             matches = [record for record in rec.requests if record.serial == self._serial]
             if matches and matches[-1].exec_end_ns <= until_us * 1000:
                 break

@@ -27,12 +27,14 @@ class Rerun:
         For error messages.
     service : Service, optional
         Execution times; by default the recorded times.
+    first : int, optional
+        The number of the first request. Instances begin with the execution of the requests before it.
 
     Attributes
     ----------
     config : ModelConfig
     arrivals : list of Arrival
-        In µs after the first arrival.
+        From the first request on, in µs after the first recorded arrival.
     times : Service
     first_step_ns : int
         What the first step of a generation adds to its time.
@@ -43,24 +45,13 @@ class Rerun:
         If the recording is not of exactly one model, lacks its configuration, or has no executed batch.
     """
 
-    def __init__(self, rec: Recording, purpose: str, service: Service | None = None) -> None:
+    def __init__(self, rec: Recording, purpose: str, service: Service | None = None, *, first: int = 0) -> None:
         self.config = config_of(rec, purpose)
-        self.arrivals = rec.arrivals()
+        self.arrivals = rec.arrivals()[first:]
         self.times: Service = service or rec.service()
         self.first_step_ns = 0
         self._replicas = len(rec.replicas) or 1
-        self._rec = rec
-        self.arrivals_from(0)
-
-    def arrivals_from(self, first: int) -> list[Arrival]:
-        """Return the arrivals from a number on; a run then begins with instances that execute the requests before.
-
-        Parameters
-        ----------
-        first : int
-        """
-        self._busy_until = busy_until(self._rec, {*list(self._rec.arrived)[first:]}, self._rec.first_arrival_ns)
-        return self.arrivals[first:]
+        self._busy_until = busy_until(rec, {*list(rec.arrived)[first:]}, rec.first_arrival_ns)
 
     def edited(self, edits: Mapping[str, object]) -> pb.ModelConfig:
         """Return the recorded configuration with edits.
@@ -84,7 +75,7 @@ class Rerun:
         ----------
         config : ModelConfig
         arrivals : list of Arrival
-            All recorded arrivals or some of them. Times count from the first recorded arrival.
+            All `arrivals` or some of them.
         seed : int, optional
             Of execution times that were not recorded.
         """
