@@ -78,7 +78,7 @@ def sequences(strategy: DirectSettings | OldestSettings, count: int) -> float:
     """µs per request through the virtual-time loop: 32 clients, sequences of 10, 10 µs between arrivals."""
     start = time.perf_counter()
     settings = SequenceBatcherSettings("m", strategy)
-    run = VirtualTime(SequenceBatcher(settings, 2), lambda decision: 30_000, 2)
+    run = VirtualTime(SequenceBatcher(settings, 2), lambda decision: 30_000, [0, 0])
     for index in range(count):
         step, client = divmod(index, 32)
         flags = SEQUENCE_START * (step % 10 == 0) | SEQUENCE_END * (step % 10 == 9)

@@ -169,7 +169,7 @@ def replayed(config: pb.ModelConfig, events: list[Event]) -> Decisions:
     def service(decision: Execute) -> int:
         return end_of[tuple(request.serial if request else None for request in decision.requests)] - virtual.now
 
-    virtual = VirtualTime(make_scheduler(config, instances, {}), service, instances, check=check_invariants)
+    virtual = VirtualTime(make_scheduler(config, instances, {}), service, [0] * instances, check=check_invariants)
     requests = {}
     for event in events:
         if isinstance(event, RequestArrived):

@@ -44,7 +44,7 @@ class Play:
 
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
         self.by_id = {arrival.id: arrival for arrival in arrivals}
-        self.time = VirtualTime(scheduler, self._service, instances, check=check_invariants)
+        self.time = VirtualTime(scheduler, self._service, [0] * instances, check=check_invariants)
         self.requests: dict[str, Schedulable] = {}
         for arrival in arrivals:
             request = Schedulable(

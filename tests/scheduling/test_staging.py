@@ -23,7 +23,7 @@ class HeldBack:
         self.waiting: list[int] = []
         self.scheduler = scheduler
         self.driver = VirtualTime(
-            scheduler, lambda decision: 10 * MS, instances, check=check_invariants, staged=self.waiting.append
+            scheduler, lambda decision: 10 * MS, [0] * instances, check=check_invariants, staged=self.waiting.append
         )
 
     def grant(self, at: float, instance: int | None = None) -> None:

@@ -90,7 +90,7 @@ def test_staged_batch_runs_immediately_without_a_rate_limiter() -> None:
 
 
 def test_scheduler_starts_with_one_idle_instance_by_default() -> None:
-    one, two = ten_ms_each(DefaultScheduler(2)), ten_ms_each(DefaultScheduler(2), instance_count=2)
+    one, two = ten_ms_each(DefaultScheduler(2)), ten_ms_each(DefaultScheduler(2), first_idle_ns=[0, 0])
     for time in (one, two):
         for name in "ab":
             time.arrive(0, Schedulable(name))

@@ -87,7 +87,7 @@ class Scenario:
     def _run(self, order: tuple[bool, ...]) -> tuple[Batches, int]:
         """Return the batches with an order of threads, and how often two threads raced."""
         scheduler = ThreadOrder(make_scheduler(parse_text(self.config()).config, self.instances, {}), order)
-        time = VirtualTime(cast(Scheduler, scheduler), self._execution_ns, self.instances)
+        time = VirtualTime(cast(Scheduler, scheduler), self._execution_ns, [0] * self.instances)
         for index, request in enumerate(self.requests):
             arrival = Arrival(0.0, request.rows, batch_key=self._batch_key(request))
             time.arrive(round(request.at_ms * 1e6), SimulatedRequest(arrival, index))

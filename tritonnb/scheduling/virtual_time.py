@@ -105,9 +105,9 @@ class VirtualTime:
     scheduler : Scheduler
     service : callable
         ``service(decision)`` returns the duration of an execution in ns, or `OPEN`.
-    instance_count : int
     first_idle_ns : sequence of int, optional
-        When each instance is idle for the first time, since work from before time 0 ends; by default at time 0.
+        When each instance is idle for the first time, since work from before time 0 ends; by default one instance is
+        idle at time 0.
     check : callable, optional
         Called with the scheduler after every stimulus, for example to check its invariants.
     on_response : callable, optional
@@ -135,9 +135,8 @@ class VirtualTime:
         self,
         scheduler: Scheduler,
         service: Callable[[Execute], int],
-        instance_count: int = 1,
+        first_idle_ns: Sequence[int] = (0,),
         *,
-        first_idle_ns: Sequence[int] | None = None,
         check: Callable[[Scheduler], None] | None = None,
         on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Schedulable], bool] | None = None,
@@ -158,8 +157,8 @@ class VirtualTime:
         self._wake_planned: int | None = None
         self._ends: list[int] = []  # of the running executions, as a heap
         self._open: dict[int, tuple[Execute, ResponseOrder | None, VirtualBatch | None]] = {}  # by instance
-        self._not_yet_idle = instance_count
-        for instance, idle_ns in enumerate(first_idle_ns or [0] * instance_count):
+        self._not_yet_idle = len(first_idle_ns)
+        for instance, idle_ns in enumerate(first_idle_ns):
             if idle_ns > 0:
                 self._clock.schedule(idle_ns, END, self._first_idle, instance)
             else:

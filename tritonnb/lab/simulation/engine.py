@@ -179,8 +179,7 @@ class SimulatedReplica:
         self.time = VirtualTime(
             scheduler,
             self._execute,
-            len(first_idle_ns),
-            first_idle_ns=first_idle_ns,
+            first_idle_ns,
             on_response=model.respond,
             rescheduled=self._is_rescheduled if model.iterative else None,
             clock=model.clock,
