@@ -86,6 +86,8 @@ def test_files_of_other_systems_are_read(tmp_path: Path) -> None:
 
 
 PARTS = "20 100 100 8000 100"
+PERCENTILES = "Inferences/Second vs. Client p95 Batch Latency\n" + summary((1, 100, 11_000), (4, 101, 44_000))
+ENSEMBLE = 'name: "m" platform: "ensemble" ensemble_scheduling { step { model_name: "a" model_version: -1 } }'
 VERBOSE = report("Request concurrency: 4", 480, 8320, (4800, 4800), PARTS).replace(
     "  Client:", "  Pass [1] throughput: 3 infer/sec. Avg latency: 99 usec (std 1 usec)\n  Client:"
 )
@@ -106,6 +108,8 @@ VERBOSE = report("Request concurrency: 4", 480, 8320, (4800, 4800), PARTS).repla
         (["name: 'a' max_batch_size: 2", "name: 'a' max_batch_size: 4"], "two configurations of model 'a' differ"),
         ([GENAI | {"input_config": {"loadgen": {"concurrency": 1}}}], "rate and latency that clients saw"),
         ([GENAI | {"input_config": {"concurrency": 64, "request_rate": 90.0}}], "90 requests/s were to be sent"),
+        ([PERCENTILES], "stops growing at concurrency 1: 100 requests/s there, 101 at concurrency 4. Something"),
+        ([ENSEMBLE, stats(10, 10, 0, 5)], "its steps have their own batches"),
         (["CLI Command: aiperf profile --request-rate 90\n" + TABLE], "90 requests/s were to be sent"),
         (['Metric,avg\nRequest Latency (ms),"1,234.50"\n\nMetric,Value\nRequest Throughput (per sec),4.0'], "GenAI"),
     ],
@@ -115,8 +119,11 @@ def test_doubts_and_ambiguities_are_said(sources: list[Any], words: str) -> None
     assert words in str(answer)
 
 
-@pytest.mark.parametrize(("header", "contradicts"), [("Stabilizing using p99 latency\n", False), ("", True)])
-def test_percentile_of_a_summary_is_not_taken_for_the_mean(header: str, contradicts: bool) -> None:
+@pytest.mark.parametrize(
+    ("header", "contradicts"),
+    [("Stabilizing using p99 latency\n", False), ("perf_analyzer -m m -b 10\n", False), ("", True)],
+)
+def test_percentiles_and_rates_of_rows_do_not_contradict(header: str, contradicts: bool) -> None:
     assert bool(tnb.explain(header + summary((4, 800, 50_000))).contradictions) == contradicts
 
 

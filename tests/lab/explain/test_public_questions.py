@@ -192,6 +192,41 @@ CASES: dict[str, tuple[list[Any], str, str]] = {
     # The client's count is of the last window, the server's of all.
     "server#3941": ([report("Request concurrency: 1", 108.8, 290000, (672, 21), "50 100 2000 200000 2000", 32)], "few_clients", "concurrency is 1"),
     "server#3624": ([LOG, 'name: "main" max_batch_size: 8 dynamic_batching { }'], "", "1.25 requests share an execution"),
+    # Custom operations of TensorRT: the copy of the input is most of the time, for one client.
+    "server#2591": ([report("Request concurrency: 1", 45000, 33358, (267000, 178), "3 158 23862 2925 17", 1500)], "few_clients", "compute input takes 23.86 of 26.80 ms"),
+    # The model of one instance is slow.
+    "server#3386": ([report("Request concurrency: 5", 4.8, 1041343, (573, 573), "4 838434 12 209423 58")], "instances_busy", "(assumed, because the number of instances was not given: 1)"),
+    # Four threads send synchronous requests. The last level is cut off.
+    "server#5725": ([report("Request Rate: 23 inference requests per seconds", 18.462, 215672, (997, 997), "33 102 117 214445 101")
+        + "Request Rate: 24 inference requests per seconds\n  Client:\n    Request count: 997\n    Throughput: 18.4621 infer/sec\n    p50 latency: 215175 usec\n"],
+        "load_generator", "4.0 are on the way on average"),
+    # One request.
+    "server#5106": (["\n".join(f'nv_inference_{name}{{model="gpt2_16",version="1"}} {value}' for name, value in {
+        "request_success": 1, "exec_count": 1, "request_duration_us": 32435, "queue_duration_us": 64, "compute_input_duration_us": 4629,
+        "compute_infer_duration_us": 2230, "compute_output_duration_us": 266}.items())], "overhead", "Only 1 request since the start"),
+    # The asker's own client, which sends JSON, is slow; the figures are those of perf_client.
+    "server#1963": (["perf_client -m 'pad' --concurrency-range 1:4\n" + summary((1, 25.2, 39608), (2, 40.2, 49598), (3, 59, 50977), (4, 82, 48694))],
+        "few_clients", "from concurrency 1 to 4, the rate grows nearly as much"),
+    # Shared memory helps, and the GPU is nearly full with one instance; the server's figures of the second level are missing.
+    "server#3312": (['name: "yolo5" max_batch_size: 16 dynamic_batching { preferred_batch_size: [ 1, 2, 4, 8, 10, 16 ] } instance_group { count: 2 kind: KIND_GPU }',
+        "perf_analyzer -m yolo5 -b 16\n" + report("Request concurrency: 1", 1017.6, 15723, (6096, 381), "2 68 611 13127 1031", 16)
+        + "Request concurrency: 2\n  Client:\n    Throughput: 1152 infer/sec\n    Avg latency: 27669 usec (standard deviation 631 usec)\n"], "", "the rate grows only 1.13 times"),
+    # Four GPUs: the rate grows with the clients, and a third of the time is outside of the server.
+    "server#239": (["  Batch size: 8\n" + "".join(f"Request concurrency: {clients}\n  Client:\n    Throughput: {rate} infer/sec\n    Avg latency: {us} usec\n  Server:\n    Request count: {count}\n"
+        f"    Avg request latency: {queue + compute} usec (overhead 20 usec + queue {queue} usec + compute {compute} usec)\n"
+        for clients, rate, us, count, queue, compute in ((1, 273, 29080, 205, 72, 17586), (2, 516, 30839, 389, 59, 18552), (3, 859, 27694, 641, 53, 17779)))],
+        "few_clients", "The figures do not tell: the numbers of requests"),
+    # Requests run one after another. Rates have two digits.
+    "tensorrtllm_backend#171": ([summary((1, 0.13, 7_300_000), (2, 0.14, 14_260_000))], "saturated", "stops growing at concurrency 1"),
+    "TensorRT-LLM#1938": ([summary((1, 3.014, 328_207), (5, 3.088, 1_607_147))], "saturated", "stops growing at concurrency 1"),
+    "client#779": (["genai-perf -m gemma2 --concurrency 1\n│ Request latency (ms) │ 3,792.74 │ 3,781.30 │\nOutput token throughput (per sec): 26.37\nRequest throughput (per sec): 0.26\n"],
+        "few_clients", "one request at a time"),
+    # The queue of an ensemble is no wait of its steps: the sum was missing in the release.
+    "server#2429": ([report("Request concurrency: 500", 241.2, 1889372, (1597, 1597), "1877955 0 4184 3291 281")], "overhead", "whose steps have their own batches"),
+    # The asker doubts the counts; nobody answered.
+    "onnxruntime_backend#164": ([{"model_stats": [{"name": "decoder", "version": "1", "last_inference": 1672110878962, "inference_count": 437, "execution_count": 349,
+        "inference_stats": {"success": {"count": 437, "ns": 2098376803}, "queue": {"count": 437, "ns": 1674632856}, "compute_input": {"count": 437, "ns": 35891659},
+        "compute_infer": {"count": 437, "ns": 368605960}, "compute_output": {"count": 437, "ns": 9855404}}}]}], "", "The rate is needed to tell"),
 }  # fmt: skip
 
 

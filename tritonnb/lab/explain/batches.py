@@ -35,6 +35,18 @@ def instances_of(config: pb.ModelConfig | None) -> int:
     return 0 if on_all_gpus and sum(group.count for group in config.instance_group) == 0 else instance_count(config)
 
 
+def is_mostly_unknown(figures: Figures) -> bool:
+    """Return whether most of the time in the server is neither queue nor compute, as that of an ensemble is.
+
+    Parameters
+    ----------
+    figures : Figures
+    """
+    if not figures.server_ms or figures.queue_ms is None or figures.compute_ms is None:
+        return False
+    return figures.server_ms - figures.queue_ms - figures.compute_ms >= MOST * figures.server_ms
+
+
 def batches(config: pb.ModelConfig) -> bool:
     """Return whether Triton combines requests of a model.
 
@@ -61,6 +73,8 @@ def batching(figures: Figures, config: pb.ModelConfig | None) -> str:
     shared = "" if mean is None else f"{mean:.2f} requests share an execution"
     if figures.mean_rows and figures.mean_rows != mean:
         shared += f" ({figures.mean_rows:.1f} rows)"
+    if config is not None and config.HasField("ensemble_scheduling"):
+        return "Not by the ensemble: its steps have their own batches, and their figures tell"
     if config is not None and size <= 1:
         return f"No: max_batch_size is {size}, so each request runs alone" + (f" ({shared})" if shared else "")
     if config is not None and not batches(config):
@@ -70,6 +84,8 @@ def batching(figures: Figures, config: pb.ModelConfig | None) -> str:
         )
     if mean is None:
         return "The figures do not tell: the numbers of requests and executions are needed"
+    if mean < BATCHES and is_mostly_unknown(figures):
+        return f"The figures do not tell: {shared}, as in every ensemble, whose steps have their own batches"
     if mean < BATCHES:
         return f"No, {shared}: {_why_alone(figures, config)}"
     full = size and figures.mean_rows and figures.mean_rows >= 0.95 * size
@@ -98,8 +114,7 @@ def _why_alone(figures: Figures, config: pb.ModelConfig | None) -> str:
         return f"requests do wait ({figures.queue_ms:.1f} ms) and yet run alone: {unknown}" + (
             reason if variable else "they may have different shapes or parameters, or arrive after the batch was sent"
         )
-    inside = (figures.queue_ms or 0) + (figures.compute_ms or 0)
-    if figures.queue_ms is None or (figures.server_ms or 0) > inside / MOST:
+    if figures.queue_ms is None:
         return "the figures do not tell why: requests are combined that wait at the same time for the same instance"
     return "requests find an idle instance when they arrive; batches form while all instances are busy, or in a delay"
 
@@ -148,6 +163,8 @@ def queue(figures: Figures, config: pb.ModelConfig | None) -> str:
     waited = figures.queue_ms
     if waited is None:
         return "The figures have no queue time"
+    if is_mostly_unknown(figures):
+        return f"{waited:.2f} ms, without the waits inside of the model's time, as for the steps of an ensemble"
     inside = "" if figures.in_server is None else (
         f"; {figures.in_server:.1f} requests are in the server on average (Little's law), of which "
         f"{(figures.rate or 0) * waited / 1e3:.1f} wait"
@@ -169,7 +186,7 @@ def copies(figures: Figures) -> str:
     """
     parts = {"input": figures.input_ms or 0.0, "output": figures.output_ms or 0.0}
     name, ms = max(parts.items(), key=lambda pair: pair[1])
-    if not figures.compute_ms or ms < MOST * figures.compute_ms:
+    if not figures.compute_ms or ms < MOST * figures.compute_ms or is_mostly_unknown(figures):
         return ""
     why = (
         "copying inputs, from the request to the device, takes longer than the model: smaller datatypes, or shared "

@@ -15,6 +15,7 @@ from tritonnb.lab.explain.batches import (
     NOT_BUSY,
     batches,
     instances_of,
+    is_mostly_unknown,
     waits_for_delay,
 )
 from tritonnb.lab.explain.figures import Figures
@@ -35,6 +36,10 @@ _CALLED_ONCE = 1.1
 _ONE_BATCH = 1.1
 #: A level within this share of the highest rate is at the maximum.
 _AT_MAXIMUM = 0.93
+#: A rate grows as the clients, from this share of their growth on.
+_GROWS = 0.8
+#: Half of the last digit of a rate with two.
+_ROUNDED = 0.005
 #: Figures that differ by more than this share contradict: averages over different windows differ somewhat.
 _TOLERANCE = 0.15
 #: Waits that are this multiple of earlier waits, and of an execution, show a server that degrades.
@@ -189,43 +194,73 @@ def _of_offered(figures: Figures, config: pb.ModelConfig | None, others: Sequenc
         return None
     if figures.queue_ms is None or not figures.compute_ms or figures.queue_ms > HARDLY * figures.compute_ms:
         return None
+    on_the_way = (
+        f"; {figures.rate * figures.latency_ms / 1e3:.1f} are on the way on average" if figures.latency_ms else ""
+    )
     return (
         "load_generator",
         f"the load generator: {figures.offered:g} requests/s were to be sent and {figures.rate:.1f} were answered, "
-        f"while requests hardly wait in the server ({figures.queue_ms:.2f} ms): use more threads or processes for it",
+        f"while requests hardly wait in the server ({figures.queue_ms:.2f} ms){on_the_way}: use more threads or "
+        f"processes for it",
     )
 
 
 def _of_levels(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    """Several levels show by themselves at which load the rate stops to grow."""
+    """Several levels show by themselves at which load the rate stops to grow, or that it still grows."""
     levels = sorted(
-        ((level.clients, level.rate, level.latency_ms) for level in (*others, figures)
-         if level.clients and level.rate and level.latency_ms),
+        ((level.clients, _rate_of_level(level), level) for level in (*others, figures) if level.clients and level.rate),
+        key=itemgetter(0, 1),
     )  # fmt: skip
-    if len(levels) < 2:
+    if len({clients for clients, _, _ in levels}) < 2:
         return None
     most = max(rate for _, rate, _ in levels)
-    clients, rate, latency = next(level for level in levels if level[1] >= _AT_MAXIMUM * most)
-    if clients >= levels[-1][0] or levels[-1][0] < 1.5 * clients:
+    clients, _, level = next(one for one in levels if one[1] >= _AT_MAXIMUM * most)
+    (fewest, least, lowest), (last, final, highest) = levels[0], levels[-1]
+    if last >= 1.5 * clients:
+        return (
+            "saturated",
+            f"the rate stops growing at concurrency {clients:g}: {level.rate:.4g} requests/s there, {highest.rate:.4g} "
+            f"at concurrency {last:g}{_latencies(level, highest)}. Something is at its capacity of about {most:.3g} "
+            f"requests/s; a figure of the server (queue, compute) tells whether it is the instances",
+        )
+    if figures is highest and figures.queue_ms is not None:
         return None
-    last = levels[-1]
+    grown = f"from {lowest.rate:.4g} to {highest.rate:.4g} requests/s{_latencies(lowest, highest)}"
+    if final / least >= _GROWS * last / fewest:
+        return (
+            "few_clients",
+            f"the clients: from concurrency {fewest:g} to {last:g}, the rate grows nearly as much as their number, "
+            f"{grown}: raise the concurrency",
+        )
     return (
-        "saturated",
-        f"the rate stops growing at concurrency {clients:g}: {rate:.1f} requests/s there, {last[1]:.1f} at concurrency "
-        f"{last[0]:g}, while the latency goes from {latency:.2f} to {last[2]:.2f} ms. Something is at its capacity of "
-        f"about {most:.0f} requests/s; a figure of the server (queue, compute) tells whether it is the instances",
+        "",
+        f"the figures do not tell it: from concurrency {fewest:g} to {last:g}, the rate grows only {final / least:.2f} "
+        f"times, {grown}, so something is near its capacity. The server's queue and compute times at concurrency "
+        f"{last:g} are needed",
     )
 
 
+def _rate_of_level(figures: Figures) -> float:
+    """Return the rate; GenAI-Perf writes two digits, of which low rates have more by Little's law."""
+    rate = figures.rate or 0.0
+    by_latency = 0.0 if not figures.latency_ms or not figures.clients else figures.clients / figures.latency_ms * 1e3
+    return max(rate, min(by_latency, rate + _ROUNDED))
+
+
+def _latencies(first: Figures, last: Figures) -> str:
+    if not first.latency_ms or not last.latency_ms:
+        return ""
+    return f", while the latency goes from {first.latency_ms:.2f} to {last.latency_ms:.2f} ms"
+
+
 def _of_overhead(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
-    if not figures.server_ms or figures.queue_ms is None or figures.compute_ms is None:
+    if not is_mostly_unknown(figures):
         return None
-    rest = figures.server_ms - figures.queue_ms - figures.compute_ms
-    if rest < MOST * figures.server_ms:
-        return None
+    whole = figures.server_ms or 0.0
+    rest = whole - (figures.queue_ms or 0.0) - (figures.compute_ms or 0.0)
     return (
         "overhead",
-        f"{rest:.2f} of {figures.server_ms:.2f} ms in the server are neither queue nor compute: responses that are "
+        f"{rest:.2f} of {whole:.2f} ms in the server are neither queue nor compute: responses that are "
         f"sent late, decoupled or calling models, or steps of an ensemble, whose own figures tell",
     )
 

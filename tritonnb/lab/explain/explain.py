@@ -25,10 +25,13 @@ from tritonnb.lab.explain.figures import Content, Figures
 from tritonnb.lab.explain.readers import figures_of_counters, read
 from tritonnb.lab.traces.from_trace import from_trace
 from tritonnb.scheduling.from_config import describe_scheduling
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.statistics_entry import difference
 
 #: Files of one run have the same rate, up to this share: a profile export counts requests of all windows.
 _SAME_RATE = 0.01
+#: The label of counters that are not subtracted; with at most this number of requests, the first are a part to mention.
+_SINCE_START, _FEW = "since the start", 10
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -240,7 +243,7 @@ def _from_counters(contents: Sequence[Content], seconds: float | None, problems:
             elif len(known) > 1 and is_used:
                 continue  # nobody used it in the time that is looked at
             elif distinct[0][0].get("inference_count") or "inference_stats" in distinct[0][0]:
-                found.append(figures_of_counters(distinct[0][1], distinct[0][0], None, "since the start"))
+                found.append(figures_of_counters(distinct[0][1], distinct[0][0], None, _SINCE_START))
     return found
 
 
@@ -374,8 +377,9 @@ def _explain_model(
         since_start = counted[0].before is None
         server_ms = None if since_start else counted[0].server_ms
         clients = [clients[0].completed(replace(counted[0], rate=None, server_ms=server_ms, is_time_estimated=False))]
-    figures = max(clients or counted, key=lambda f: (f.clients or f.offered or 0, f.rate or 0), default=None)
-    if figures is None:
+    figures = max(clients or counted, key=_importance, default=None)
+    highest = max(clients or counted, key=_load, default=None)
+    if figures is None or highest is None:
         answer.sections.append((title, [*texts, "No figures: nothing measured says what limits it"]))
         answer.sections.append(("What to measure next", [_next(None, config, model)]))
         return
@@ -389,6 +393,9 @@ def _explain_model(
     texts += [f"**Contradiction** at {one}" for one in found]
     texts += filter(None, [causes.degrades(figures, config, version), causes.company(measured, config)])
     texts.append(f"**What limits the rate** ({figures.label or figures.source}): {text}")
+    requests = round(figures.requests or 0)
+    if figures.label == _SINCE_START and 0 < requests <= _FEW:
+        texts.append(f"Only {pluralize(requests, 'request')} since the start: the first executions take longer")
     if figures.failed:
         texts.append(f"{figures.failed:.0f} requests failed beside {figures.requests or 0:.0f} that succeeded")
     if figures.steps:
@@ -405,8 +412,17 @@ def _explain_model(
     if any(words in one for one in found for words in ("do not fit", "are more than", "were to be sent")):
         answer.sections.append(("What changes would give", ["Not simulated, because the figures contradict"]))
     else:
-        answer.sections.append(("What changes would give", effects(figures, config)))
-    answer.sections.append(("What to measure next", [_next(figures, config, model)]))
+        answer.sections.append(("What changes would give", effects(highest, config)))
+    answer.sections.append(("What to measure next", [_next(highest, config, model)]))
+
+
+def _load(figures: Figures) -> tuple[float, float]:
+    return figures.clients or figures.offered or 0, figures.rate or 0
+
+
+def _importance(figures: Figures) -> tuple[bool, float, float]:
+    """The highest load tells the limit, but little without the part of the server, as where a report is cut off."""
+    return figures.queue_ms is not None, *_load(figures)
 
 
 def _same_runs(measured: Sequence[Figures]) -> list[Figures]:

@@ -47,7 +47,7 @@ _STEP = re.compile(r"^ *([^\s,:]+), version: *[^\n]*\n((?:.*\n?)*?)(?=^ *[^\s,:]
 #: The beginning of the figures at a concurrency, or at a rate.
 LEVEL = re.compile(rf"^[ \t]*(Request concurrency|Request Rate|Concurrency|Request rate): *{NUMBER}(.*)$", re.MULTILINE)
 #: The command line of a run, or the first line that the program writes.
-_COMMAND = re.compile(r"\bperf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*(\S+)[^\n]*")
+_COMMAND = re.compile(r"\bperf_(?:analyzer|client)\b[^\n]*? (?:-m|--model-name)[ =]*['\"]?([^\s'\"]+)[^\n]*")
 _BEGIN = re.compile(rf"^(?:[^\n]*{_COMMAND.pattern}|\*\*\* Measurement Settings)", re.MULTILINE)
 #: A measurement of a verbose report, before it is stable.
 _PASS = re.compile(r"^ *Pass \[\d+\] (throughput: [^\n]*)$", re.MULTILINE)
@@ -105,9 +105,11 @@ def _runs(text: str) -> list[str]:
 
 
 def _read_run(source: str, text: str, problems: list[str]) -> list[Figures]:
-    rows, named = _count("Batch size", text), _COMMAND.search(text)
+    named = _COMMAND.search(text)
+    asked = re.search(r" (?:-b|--batch-size)[ =]*(\d+)", named[0]) if named else None
+    rows = _count("Batch size", text) or (float(asked[1]) if asked else None)
     # A summary has the stabilized percentile in the place of the mean.
-    of_percentile = re.search(r"Stabilizing using p\d+|--percentile", text) is not None
+    of_percentile = re.search(r"Stabilizing using p\d+|Client p\d+ Batch Latency|--percentile", text) is not None
     run: list[Figures] = []
     levels = list(LEVEL.finditer(text))
     # With --request-intervals, only the summary names the rate.
