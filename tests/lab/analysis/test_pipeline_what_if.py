@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tools.differential.random_pipelines import ENSEMBLE, RandomPipeline, batches_by_step, random_pipeline
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import EnsembleExecuted
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, with_company
 
 pipelines = st.integers(0, 2**32).map(lambda seed: random_pipeline(random.Random(seed), requests=20))
@@ -32,6 +34,22 @@ def test_simulation_without_an_edit_is_the_recording(pipeline: RandomPipeline) -
 
 def test_recorded_times_reproduce_the_recording() -> None:
     assert two_steps().what_if({}).differences == {}
+
+
+def test_requests_are_simulated_unless_they_began_before_the_recording() -> None:
+    """A server receives a request of an ensemble some microseconds before its first step, the first recorded event."""
+
+    def received_earlier(event: Any) -> Any:
+        return replace(event, received_ns=event.received_ns - 20_000) if isinstance(event, EnsembleExecuted) else event
+
+    rec = two_steps()
+    whole = tnb.Recording(map(received_earlier, rec.events), rec.configs)
+    assert len(whole.what_if({}).recorded.pipelines["both"].requests) == len(rec.pipelines["both"].requests)
+    second = rec.pipelines["both"].requests[1].steps[1]
+    later = tnb.Recording((event for event in whole.events if event.time_ns >= second.received_ns), rec.configs)
+    kept = later.what_if({}).recorded.pipelines["both"].requests
+    assert all(len(request.steps) == 2 for request in kept)
+    assert kept[0].received_ns > second.received_ns
 
 
 @given(pipelines, st.integers(0, 10), st.integers(1, 3))

@@ -10,6 +10,7 @@ from operator import attrgetter
 from tritonnb.core.events import BatchExecuted, BatchSent, EnsembleExecuted, Event, StepSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.run import instance_names
+from tritonnb.recording.ensemble_graph import ensemble_graph
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import FULL, NO_DELAY, ONE_REQUEST, PREFERRED_SIZE
 
@@ -84,7 +85,13 @@ def from_its_begin(rec: Recording) -> Recording:
     members = [one for event in rec.events if isinstance(event, BatchExecuted) for one in event.requests]
     ensembles = [event for event in rec.events if isinstance(event, EnsembleExecuted)]
     early = {serial for serial, *_ in members if serial not in rec.arrived}
-    early |= {event.serial for event in ensembles if event.received_ns < begin_ns}
+    # The first recorded event may be the first step of a request that was received some microseconds earlier.
+    begun = {
+        event.serial
+        for event in rec.events
+        if isinstance(event, StepSent) and event.step in _first_steps(rec.configs.get(event.model))
+    }
+    early |= {event.serial for event in ensembles if event.received_ns < begin_ns and event.serial not in begun}
     if not early:
         return rec
 
@@ -108,3 +115,10 @@ def from_its_begin(rec: Recording) -> Recording:
                 yield event
 
     return Recording(kept(), rec.configs, simulated=rec.simulated, source=rec.source)
+
+
+def _first_steps(config: pb.ModelConfig | None) -> set[int]:
+    """Return the steps of an ensemble that begin when its request is received."""
+    if config is None or not config.ensemble_scheduling.step:
+        return set()
+    return {node.step for node in ensemble_graph(config).nodes if node.layer == 1}
