@@ -39,7 +39,8 @@ class Arrival:
         How often the model executes the request: the tokens of a generation with iterative sequences. A model without
         them runs all steps in one execution, which takes as long as the request with the most steps.
     step_rows : dict of str to int, optional
-        Of an ensemble, the rows of its requests to models whose rows differ, by name: the lines of text in an image.
+        Of an ensemble, the rows of its requests to models whose rows differ, by name: the lines of text in an image. 0
+        if the response cache answers the request.
     step_keys : dict of str to hashable, optional
         The batch keys of those requests, where they differ.
 
@@ -84,7 +85,7 @@ class Arrival:
         is_usual = us is None and ms is None and type(self.time_us) in (int, float)
         is_usual = is_usual and type(self.rows) is type(self.steps) is int  # there may be a million of them
         if self.step_rows is not None:
-            require_positive(**{f"step_rows[{name!r}]": rows for name, rows in self.step_rows.items()})
+            require_positive(**{f"step_rows[{name!r}]": rows for name, rows in self.step_rows.items() if rows != 0})
         if is_usual and 0 <= self.time_us < math.inf and self.rows > 0 and self.steps > 0:
             return
         times = [(time, scale) for time, scale in ((self.time_us, 1), (us, 1), (ms, 1000)) if time is not None]

@@ -124,6 +124,22 @@ def test_cancelled_request_starts_no_further_step() -> None:
     assert [e.failed for e in rec.events if isinstance(e, EnsembleExecuted)] == ["OTHER"]
 
 
+def test_step_that_the_response_cache_answers_is_not_executed() -> None:
+    models = {"pair": PAIR, "a": BATCHING, "b": BATCHING}
+    services = {"a": tnb.fixed(10), "b": tnb.fixed(10)}
+    arrivals = [
+        tnb.Arrival(ms=ms, step_rows=cached) for ms, cached in ((0, None), (50, {"a": 0}), (90, {"a": 0, "b": 0}))
+    ]
+    rec = tnb.simulate(models, arrivals, services)
+    again = rec.what_if({}, service=services)
+    for run in (rec, again.before):
+        assert [root.latency_ns // 10**6 for root in run.pipelines["pair"].requests] == [20, 10, 0]
+        assert [batch.model for batch in run.batches] == ["a", "b", "b"]
+        assert all(len(root.steps) == 2 and root.complete for root in run.pipelines["pair"].requests)
+    assert again.differences == {}
+    assert tnb.simulate(models, arrivals, services, keep="summary")["latency_p50_ms"] == 10
+
+
 def test_clients_of_a_step_compete_with_the_ensemble() -> None:
     models = {"pair": PAIR, "a": BATCHING, "b": BATCHING}
     services = {"a": tnb.fixed(10), "b": tnb.fixed(10)}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
-from tritonnb.core.events import EnsembleExecuted, RequestArrived, RequestCancelled, StepSent
+from tritonnb.core.events import CacheHit, EnsembleExecuted, RequestArrived, RequestCancelled, StepSent
 from tritonnb.recording.arrivals import Arrival, arrival_of
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import BLS_REQUEST
@@ -33,6 +33,7 @@ class RecordedArrivals:
             if event.rule != BLS_REQUEST:
                 self._steps[event.serial].append(event)
         self._ensembles = {event.serial: event for event in rec.events if isinstance(event, EnsembleExecuted)}
+        self._hits = {event.serial for event in rec.events if isinstance(event, CacheHit)}
         cancelled = (event for event in rec.events if isinstance(event, RequestCancelled))
         self._cancelled_ns = {event.serial: event.time_ns for event in cancelled}
         inner = {event.step_serial for event in sent}
@@ -40,7 +41,7 @@ class RecordedArrivals:
         received += [
             (event.received_ns, serial, event.model)
             for serial, event in self._ensembles.items()
-            if any(self._executed_below(serial))
+            if any(self._executed_below(serial)) or any(self._cached_below(serial))
         ]
         self._received = sorted(entry for entry in received if entry[1] not in inner)
         self.begin_ns = self._received[0][0] if self._received else 0
@@ -51,12 +52,14 @@ class RecordedArrivals:
         if arrived is not None:
             return arrival_of(arrived, begin_ns, self._cancelled_ns.get(serial))
         # An ensemble has no event for an arrival; its steps inherit everything but the time and the number of rows.
-        below = list(self._executed_below(serial)) if ended is not None else []
-        if ended is None or not below:
+        below, cached = list(self._executed_below(serial)), list(self._cached_below(serial))
+        if ended is None or not (below or cached):
             return None
+        rows = dict.fromkeys(cached, 0) | {event.model: event.size for event in below if event.size != ended.size}
+        if not below:
+            return Arrival((ended.received_ns - begin_ns) / 1000, ended.size, step_rows=rows)
         first = replace(below[0], time_ns=ended.received_ns, size=ended.size)
         arrival = arrival_of(first, begin_ns, self._cancelled_ns.get(first.serial))
-        rows = {event.model: event.size for event in below if event.size != ended.size}
         keys: dict[str, Hashable] = {
             event.model: event.shape_key or None for event in below if event.shape_key != first.shape_key
         }
@@ -79,3 +82,11 @@ class RecordedArrivals:
                 yield from self._executed_below(step.step_serial)
             else:
                 yield arrived
+
+    def _cached_below(self, serial: int) -> Iterator[str]:
+        """Yield the models, or ensembles, of the steps that the response cache answered."""
+        for step in self._steps.get(serial, ()):
+            if step.step_serial in self._hits:
+                yield step.step_model
+            elif step.step_serial not in self._rec.arrived:
+                yield from self._cached_below(step.step_serial)

@@ -271,9 +271,9 @@ class Target:
             raise InvalidArgumentError(
                 f"inference request batch-size must be <= {self._max_rows} for '{self.name}', got {request.batch_size}"
             )
-        if parent is not None and not self._max_rows:
+        if parent is not None and not self._max_rows and request.batch_size:
             request.batch_size = 1  # the tensors of a model that does not batch have no dimension of rows
-        if self._reports_arrivals and self.columns is None:
+        if self._reports_arrivals and self.columns is None and request.batch_size:
             # As clients send it: the scheduler may give a request a correlation ID.
             key = request.batch_key
             numbers = (request.batch_size, request.priority, request.timeout_us)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchExecuted, EnsembleExecuted, Event, StepSent
+from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, Event, StepSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.engine import Columns, SimulatedRequest, Simulation, Target
 from tritonnb.lab.simulation.replicas import RouterFunction
@@ -19,6 +19,7 @@ from tritonnb.scheduling.ensemble import (
     RunStep,
     SendResponse,
 )
+from tritonnb.scheduling.virtual_time import ARRIVAL
 
 
 class SimulatedRun(EnsembleRun):
@@ -120,13 +121,24 @@ class SimulatedEnsemble(Target):
         request = model.create(now, run.request.arrival, serial, (self, decision))
         request.cancelled, request.replica = run.request.cancelled, run.request.replica
         run.open[request] = model
-        model.arrived(request)
+        if request.batch_size:
+            model.arrived(request)
+        else:
+            self.clock.schedule(now, ARRIVAL, self._answer_from_cache, (request, model.name))
         # As on the server, a request that its model refuses at once was not sent.
         if self.columns is None and request in run.open:
             run.serials.append(serial)
             version = self._versions[step.index]
             parts = (step.index, model.name, version, serial, decision.iteration, decision.reason.rule)
             self._sent.append(StepSent(now, self.name, 1, run.request.serial, *parts))
+
+    def _answer_from_cache(self, step: tuple[SimulatedRequest, str]) -> None:
+        request, model = step
+        now = self.clock.now
+        request.responded = True
+        if self.columns is None:
+            self._sent.append(CacheHit(now, model, 1, request.serial, request.received_ns, 0))
+        answer(request, now, None)
 
     def _end(self, run: SimulatedRun, error: TritonError | None) -> None:
         # A request that failed is answered once, however many of its steps fail.
