@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted, Event, RequestRefused, StepSent
-from tritonnb.recording.pipelines import PipelineRequest
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    CacheHit,
+    EnsembleExecuted,
+    Event,
+    RequestArrived,
+    RequestRefused,
+    StepSent,
+)
+from tritonnb.errors import InvalidArgumentError
+from tritonnb.lab.analysis.backlog import from_its_begin
+from tritonnb.lab.analysis.recorded_arrivals import RecordedArrivals
+from tritonnb.recording.pipelines import PipelineRequest, step_paths
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY
 
@@ -98,6 +111,58 @@ def test_request_that_caused_itself_is_an_error() -> None:
     events.step(root, batch, 5, step_model="caller")
     with pytest.raises(ValueError, match="caused itself"):
         events.requests()
+
+
+def nested(*steps: tuple[int, int], requests: int) -> Recording:
+    """Return a recording that began after the first two of some requests of an ensemble, which caused each other."""
+    events = Events()
+    for serial in range(1, requests + 1):
+        events.ensemble(serial - 3, 2 * requests - serial)
+    for parent, child in steps:
+        events.step(parent, child)
+    return Recording(events.events)
+
+
+@pytest.mark.parametrize("steps", [[(3, 3)], [(2, 3), (3, 2)], [(2, 3), (4, 5), (5, 4)], [(2, 3), (3, 4), (4, 2)]])
+def test_walks_end_if_requests_caused_themselves(steps: list[tuple[int, int]], tmp_path: Path) -> None:
+    rec = nested(*steps, requests=5)
+    assert len(from_its_begin(rec).events) <= len(rec.events)
+    RecordedArrivals(rec).of_clients()
+    rec.save(tmp_path / "rec")
+    with pytest.raises(InvalidArgumentError, match="caused itself"):
+        Recording.load(tmp_path / "rec")
+
+
+def test_walks_end_in_requests_that_are_nested_deeply(tmp_path: Path) -> None:
+    rec = nested(*((serial, serial + 1) for serial in range(2, 20_000)), requests=20_000)
+    assert len(from_its_begin(rec).events) <= len(rec.events)
+    RecordedArrivals(rec).of_clients()
+    rec.save(tmp_path / "rec")
+    with pytest.raises(InvalidArgumentError, match="expected at most 100 nested requests"):
+        Recording.load(tmp_path / "rec")
+
+
+def test_request_is_walked_once_however_many_requests_share_it() -> None:
+    events = Events()
+    batches = [events.execution(level, 200 - level, mates=2) for level in range(60)]
+    for caller, called in itertools.pairwise(batches):
+        events.step(caller, called, rule=BLS_REQUEST)
+        events.step(caller, called + 1, rule=BLS_REQUEST)
+    root, _ = events.requests()
+    assert len(list(root.walk())) == 1 + 2 * 59
+    assert len(step_paths(root)) == 1 + 2 * 59
+    assert root.critical_path()[-1].end_ns == 200
+
+
+def test_label_of_an_ensemble_is_read_once_in_each_of_its_ensembles() -> None:
+    events = Events()
+    ensembles = [events.ensemble(level, 200 - level) for level in range(60)]
+    for outer, inner in itertools.pairwise(ensembles):
+        events.step(outer, inner)
+    serial = events.execution(60, 70)
+    events.step(ensembles[-1], serial)
+    events.events.insert(0, RequestArrived(60, "m", 1, serial, 1, 0, 0, "named", 0, 0, 0))
+    assert events.requests()[0].label == "named"
 
 
 @st.composite

@@ -6,10 +6,11 @@ them. The calls of a model belong to all requests of the batch that it executed,
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tritonnb.core.events import (
     BatchExecuted,
@@ -33,6 +34,11 @@ CLIENT, STEP, CALL = "client", "step", "call"
 Path = tuple[str, ...]
 #: The outcome of a request that the statistics do not count.
 _REFUSED = "REFUSED"
+#: Requests from the root of a pipeline down to its deepest request: trees are read by recursion.
+_MAX_LEVELS = 100
+_CAUSED_ITSELF = "request {} caused itself"
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Segment(NamedTuple):
@@ -111,9 +117,11 @@ class PipelineRequest:
     @property
     def label(self) -> str:
         """The request id given by the client, or else the serial."""
+        if self.record is not None:
+            return self.record.label
         # An ensemble passes the id on to its steps, and its own events do not have it.
-        named = (step.label for step in self.steps if step.kind == STEP and step.label != str(step.serial))
-        return self.record.label if self.record is not None else next(named, str(self.serial))
+        steps = ((step.label, str(step.serial)) for step in self.steps if step.kind == STEP)
+        return next((label for label, serial in steps if label != serial), str(self.serial))
 
     @property
     def concurrency(self) -> int:
@@ -121,10 +129,15 @@ class PipelineRequest:
         return max(count_overlaps((step.received_ns, step.ended_ns) for step in self.steps)[1], default=0)
 
     def walk(self) -> Iterator[PipelineRequest]:
-        """Yield the request, and all requests below it."""
-        yield self
-        for step in self.steps:
-            yield from step.walk()
+        """Yield the request and all requests below it, each once: requests of a batch share the calls of the batch."""
+        seen: set[int] = set()
+        waiting = [self]
+        while waiting:
+            request = waiting.pop()
+            if request.serial not in seen:
+                seen.add(request.serial)
+                yield request
+                waiting += reversed(request.steps)
 
     def critical_path(self, until_ns: int | None = None) -> list[Segment]:
         """Return the adjacent times in which the request, or one below it, kept it from ending earlier.
@@ -139,11 +152,9 @@ class PipelineRequest:
         """
         parts: list[Segment] = []
         now = self.ended_ns if until_ns is None else until_ns
+        waited = _LastSteps([step for step in self.steps if self.received_ns <= step.received_ns])
         while now > self.received_ns:
-            waited = [
-                step for step in self.steps if self.received_ns <= step.received_ns < now and step.answered_ns <= now
-            ]
-            last = max(waited, key=lambda step: (min(step.ended_ns, now), step.answered_ns), default=None)
+            last = waited.before(now)
             if last is None or last.answered_ns < last.received_ns:
                 break
             end_ns = min(last.ended_ns, now)
@@ -163,6 +174,32 @@ class PipelineRequest:
         )
 
 
+class _LastSteps:
+    """The step that a request waited for, at times that only decrease: found without a look at all steps each time."""
+
+    def __init__(self, steps: Sequence[PipelineRequest]) -> None:
+        self._steps = steps
+        #: By (end, answer) and by answer, the last first; of equal ones, the first of the steps.
+        self._ending: list[tuple[int, ...]] = [
+            (-step.ended_ns, -step.answered_ns, place) for place, step in enumerate(steps)
+        ]
+        self._answering: list[tuple[int, ...]] = []  # those that end at the time or later
+        heapq.heapify(self._ending)
+
+    def before(self, now: int) -> PipelineRequest | None:
+        """Return, of the steps that were received before a time and had answered by then, the one that ended last."""
+        while self._ending and -self._ending[0][0] >= now:
+            _, answered, place = heapq.heappop(self._ending)
+            heapq.heappush(self._answering, (answered, place))
+        for last in (self._answering, self._ending):
+            while last:
+                step = self._steps[last[0][-1]]
+                if step.received_ns < now and step.answered_ns <= now:
+                    return step
+                heapq.heappop(last)
+        return None
+
+
 def step_paths(root: PipelineRequest) -> dict[int, tuple[PipelineRequest, Path]]:
     """Return the requests of a tree with the paths of their steps, by serial.
 
@@ -175,7 +212,9 @@ def step_paths(root: PipelineRequest) -> dict[int, tuple[PipelineRequest, Path]]
     found: dict[int, tuple[PipelineRequest, Path]] = {}
 
     def visit(request: PipelineRequest, path: Path) -> None:
-        found.setdefault(request.serial, (request, path))
+        if request.serial in found:
+            return
+        found[request.serial] = request, path
         numbers = defaultdict(set)
         for step in request.steps:
             numbers[step.model].add(0 if step.kind == CALL else step.number)
@@ -324,10 +363,41 @@ def pipeline_requests_of(
     Raises
     ------
     ValueError
-        If a request is said to have caused itself.
+        If a request is said to have caused itself, or requests are nested too deeply.
     """
     sent = [event for event in events if isinstance(event, StepSent)]
     return _Builder(events, executed, sent).roots() if sent else []
+
+
+def without_root(causes: Mapping[K, K]) -> set[K]:
+    """Return the requests whose causes go in a circle, or lead to a client's request after too many levels.
+
+    Parameters
+    ----------
+    causes : mapping
+        Requests, and the request that caused each.
+
+    Examples
+    --------
+    >>> sorted(without_root({2: 1, 3: 2, 4: 4, 5: 6, 6: 5, 7: 5}))
+    [4, 5, 6, 7]
+    """
+    levels: dict[K, int] = {}
+    for request in causes:
+        chain = []
+        while request in causes and request not in levels:
+            levels[request] = _MAX_LEVELS  # until its own level is known: who leads back here has no root
+            chain.append(request)
+            request = causes[request]
+        level = levels.get(request, 0)
+        for below in reversed(chain):
+            levels[below] = level = min(level + 1, _MAX_LEVELS)
+    return {request for request, level in levels.items() if level == _MAX_LEVELS}
+
+
+def _require_levels(serial: int, levels: int) -> None:
+    if levels > _MAX_LEVELS:
+        raise ValueError(f"request {serial}: expected at most {_MAX_LEVELS} nested requests, got more")
 
 
 class _Builder:
@@ -341,6 +411,7 @@ class _Builder:
     ) -> None:
         self._causes = {event.step_serial: event for event in reversed(sent)}
         self._built: dict[int, PipelineRequest | None] = {}  # None while it is being built
+        self._depths: dict[int, int] = {}  # levels from a request down
         self._executions: dict[int, list[RequestRecord]] = defaultdict(list)
         self._members: dict[int, list[RequestRecord]] = {}
         for batch, requests in executed:
@@ -403,20 +474,29 @@ class _Builder:
             else:
                 causing.update({(mate.serial, mate.model, mate.version): None for mate in self._members[batch]})
         roots = [self._build(*key) for key in causing if key[0] not in self._causes]
+        for serial, _, _ in causing:
+            if serial not in self._built:  # no root leads to it
+                raise ValueError(_CAUSED_ITSELF.format(serial))
         return sorted(roots, key=lambda root: (root.steps[0].received_ns, root.serial))
 
-    def _build(self, serial: int, model: str, version: int, number: int = 0) -> PipelineRequest:
+    def _build(self, serial: int, model: str, version: int, number: int = 0, level: int = 1) -> PipelineRequest:
         if serial in self._built:
             built = self._built[serial]
             if built is None:
-                raise ValueError(f"request {serial} caused itself")
+                raise ValueError(_CAUSED_ITSELF.format(serial))
             return built
+        _require_levels(serial, level)
         self._built[serial] = None
         executions = self._executions.get(serial, [])
         own = [(step, step.step) for step in self._steps.get(serial, ())]
         for batch in dict.fromkeys(one.batch for one in executions):
             own += [(call, place) for place, call in enumerate(self._calls.get(batch, ()))]
-        steps = [self._build(step.step_serial, step.step_model, step.step_version, place) for step, place in own]
+        steps = [
+            self._build(step.step_serial, step.step_model, step.step_version, place, level + 1) for step, place in own
+        ]
+        # Requests that share calls can be nested more deeply than any of them was built.
+        self._depths[serial] = depth = 1 + max((self._depths[step.serial] for step in steps), default=0)
+        _require_levels(serial, depth)
         steps.sort(key=lambda step: (step.received_ns, step.serial))
         cause, span = self._causes.get(serial), self._spans.get(serial)
         times = [time_ns for step in steps for time_ns in (step.received_ns, step.ended_ns)]

@@ -57,6 +57,23 @@ def test_note_explains_inferred_instance_names(tmp_path: Path) -> None:
         assert "From a trace: model 'm': the names of instances are made up, since a trace has none." in text
 
 
+@pytest.mark.parametrize("parents", [{1: 1}, {1: 2, 2: 1}, {key: key + 1 for key in range(1, 10_000)}])
+def test_requests_that_are_said_to_have_caused_themselves_have_no_cause(
+    parents: dict[int, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.json"
+    traced = entries(10_000 if len(parents) > 2 else 50)
+    for entry in traced:
+        if "model_name" in entry and entry["id"] in parents:
+            entry["parent_id"] = parents[entry["id"]]
+    path.write_text(json.dumps(traced))
+    recording = tnb.Recording.from_trace(path)
+    recording.derive()
+    count = len(parents) - 99 if len(parents) > 2 else len(parents)
+    assert recording.source is not None
+    assert any(note.startswith(f"{count} request") for note in recording.source.notes)
+
+
 def test_recording_and_a_trace_are_not_confused(tmp_path: Path) -> None:
     trace, saved = tmp_path / "trace.json", tmp_path / "recording.jsonl"
     trace.write_text(json.dumps(entries(5)))

@@ -81,7 +81,6 @@ def from_its_begin(rec: Recording) -> Recording:
     rec : Recording
     """
     begin_ns = min((event.time_ns for event in rec.events), default=0)
-    parents = {event.step_serial: event.serial for event in rec.events if isinstance(event, StepSent)}
     members = [one for event in rec.events if isinstance(event, BatchExecuted) for one in event.requests]
     ensembles = [event for event in rec.events if isinstance(event, EnsembleExecuted)]
     early = {serial for serial, *_ in members if serial not in rec.arrived}
@@ -94,11 +93,10 @@ def from_its_begin(rec: Recording) -> Recording:
     early |= {event.serial for event in ensembles if event.received_ns < begin_ns and event.serial not in begun}
     if not early:
         return rec
-
-    def is_early(serial: int) -> bool:
-        return serial in early or (serial in parents and is_early(parents[serial]))
-
-    rows = {serial: size for serial, size, *_ in members if is_early(serial)}
+    for event in rec.events:
+        if isinstance(event, StepSent) and event.serial in early:  # which comes before those of its own steps
+            early.add(event.step_serial)
+    rows = {serial: size for serial, size, *_ in members if serial in early}
 
     def kept() -> Iterator[Event]:
         for event in rec.events:
@@ -111,7 +109,7 @@ def from_its_begin(rec: Recording) -> Recording:
                 others = tuple([serial for serial in event.members if serial not in rows])
                 size = event.size - sum(rows.get(serial, 0) for serial in event.members if serial is not None)
                 yield replace(event, members=others, size=size)
-            elif not is_early(getattr(event, "serial", 0)):
+            elif getattr(event, "serial", 0) not in early:
                 yield event
 
     return Recording(kept(), rec.configs, simulated=rec.simulated, source=rec.source)

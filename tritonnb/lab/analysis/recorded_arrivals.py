@@ -29,19 +29,20 @@ class RecordedArrivals:
         self._rec = rec
         sent = [event for event in rec.events if isinstance(event, StepSent)]
         self._steps: dict[int, list[StepSent]] = defaultdict(list)  # by the serial of an ensemble's request
+        inner: set[int] = set()
         for event in sent:
-            if event.rule != BLS_REQUEST:
+            if event.rule != BLS_REQUEST and event.step_serial not in inner:  # a request has one cause
                 self._steps[event.serial].append(event)
+            inner.add(event.step_serial)
         self._ensembles = {event.serial: event for event in rec.events if isinstance(event, EnsembleExecuted)}
         self._hits = {event.serial for event in rec.events if isinstance(event, CacheHit)}
         cancelled = (event for event in rec.events if isinstance(event, RequestCancelled))
         self._cancelled_ns = {event.serial: event.time_ns for event in cancelled}
-        inner = {event.step_serial for event in sent}
         received = [(event.time_ns, serial, event.model) for serial, event in rec.arrived.items()]
         received += [
             (event.received_ns, serial, event.model)
             for serial, event in self._ensembles.items()
-            if any(self._executed_below(serial)) or any(self._cached_below(serial))
+            if serial not in inner and any(self._answered_below(serial))
         ]
         self._received = sorted(entry for entry in received if entry[1] not in inner)
         self.begin_ns = self._received[0][0] if self._received else 0
@@ -76,17 +77,22 @@ class RecordedArrivals:
 
     def _executed_below(self, serial: int) -> Iterator[RequestArrived]:
         """Yield the requests of the steps of an ensemble's request, and of the ensembles in it, in order."""
-        for step in self._steps.get(serial, ()):
-            arrived = self._rec.arrived.get(step.step_serial)
-            if arrived is None:
-                yield from self._executed_below(step.step_serial)
-            else:
-                yield arrived
+        for step in self._answered_below(serial):
+            if step.step_serial in self._rec.arrived:
+                yield self._rec.arrived[step.step_serial]
 
     def _cached_below(self, serial: int) -> Iterator[str]:
         """Yield the models, or ensembles, of the steps that the response cache answered."""
-        for step in self._steps.get(serial, ()):
+        for step in self._answered_below(serial):
             if step.step_serial in self._hits:
                 yield step.step_model
-            elif step.step_serial not in self._rec.arrived:
-                yield from self._cached_below(step.step_serial)
+
+    def _answered_below(self, serial: int) -> Iterator[StepSent]:
+        """Yield the steps that a model or the response cache answered, in order."""
+        waiting = self._steps.get(serial, [])[::-1]
+        while waiting:
+            step = waiting.pop()
+            if step.step_serial in self._rec.arrived or step.step_serial in self._hits:
+                yield step
+            else:
+                waiting += reversed(self._steps.get(step.step_serial, ()))

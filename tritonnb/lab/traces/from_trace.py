@@ -19,6 +19,7 @@ from tritonnb.lab.traces.trace_events import CountedRows, ModelVersion, TracedMo
 from tritonnb.lab.traces.trace_file import content_of, read_entries, requests_of, series_of
 from tritonnb.lab.traces.traced_request import TracedRequest
 from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.recording.pipelines import without_root
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import UNNAMED_INSTANCES, Agreement, TraceSource
 from tritonnb.scheduling.from_config import queue_delay_ns
@@ -111,6 +112,11 @@ def recording_of(
     if len(complete) < len(every):
         left_out = pluralize(len(every) - len(complete), "request")
         said.append(f"{left_out} left out, of which the trace contains only a part")
+    if unrooted := without_root({request.key: request.parent for request in complete if request.parent}):
+        for request in complete:
+            request.parent = 0 if request.key in unrooted else request.parent
+        count = pluralize(len(unrooted), "request")
+        said.append(f"{count} without a cause: it is said to be the request itself, or nested too deeply")
     models = models_of(complete, configs, counted)
     agreements: dict[str, Agreement] = {}
     for model in models:
