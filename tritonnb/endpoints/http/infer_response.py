@@ -41,8 +41,11 @@ def write_response(
     TritonError
         If an output cannot be written in the requested format.
     """
-    if response_format.only_bytes and not response.parameters:
-        return _only_bytes(served, request.id, response.outputs)
+    beginning = _beginning(request.id) + _identity(served.name, served.version)
+    if response.parameters:
+        beginning += b'"parameters":%s,' % _write_parameters(response.parameters)
+    if response_format.only_bytes:
+        return _only_bytes(beginning, response.outputs)
     default = BINARY if response_format.binary else DEFAULT
     tail: list[bytes | memoryview] = []
     outputs: list[bytes] = []
@@ -56,30 +59,26 @@ def write_response(
             outputs.append(_describe(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
             continue
         outputs.append(_write_output(tensor, output_format.binary, tail))
-    head: list[bytes | memoryview] = [_beginning(request.id)]
-    head += (_identity(served.name, served.version), b'"outputs":[', b",".join(outputs), b"]}")
-    if response.parameters:
-        head.insert(-3, b'"parameters":' + _write_parameters(response.parameters) + b",")
+    head: bytes = b'%s"outputs":[%s]}' % (beginning, b",".join(outputs))
     # If all binary outputs are empty, the response is plain JSON without a length header, surprisingly also on Triton.
-    length = sum(map(len, head)) if any(map(len, tail)) else 0
-    return head + tail, length
+    return [head, *tail], len(head) if any(map(len, tail)) else 0
 
 
 def _beginning(request_id: str) -> bytes:
     if not request_id:
         return b"{"
     if request_id.isalnum() and request_id.isascii():  # in a third of the time
-        return f'{{"id":"{request_id}",'.encode()
+        return b'{"id":"' + request_id.encode() + b'",'
     return b'{"id":%s,' % _quoted(request_id)
 
 
 def _quoted(text: str) -> bytes:
     if _SPECIAL(text) is None:
-        return f'"{text}"'.encode()
+        return b'"' + text.encode() + b'"'
     return write_string(text.encode("utf-8", "surrogateescape"))
 
 
-def _only_bytes(served: ResponseModel, request_id: str, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
+def _only_bytes(beginning: bytes, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
     body: list[bytes | memoryview] = [b""]
     descriptions: list[tuple[str, DataType, tuple[int, ...], int]] = []
     size = 0
@@ -89,17 +88,14 @@ def _only_bytes(served: ResponseModel, request_id: str, outputs: list[Tensor]) -
         size += length
         body.append(content)
         descriptions.append((tensor.name, tensor.datatype, tensor.array.shape, length))
-    # The ID is left out of the cached part, since it differs with each request.
-    head = body[0] = _beginning(request_id) + _members_of_bytes(served.name, served.version, tuple(descriptions))
+    head = body[0] = beginning + _members_of_bytes(tuple(descriptions))
     return body, len(head) if size else 0
 
 
 @functools.lru_cache(maxsize=4096)
-def _members_of_bytes(
-    name: str, version: int, descriptions: tuple[tuple[str, DataType, tuple[int, ...], int], ...]
-) -> bytes:
+def _members_of_bytes(descriptions: tuple[tuple[str, DataType, tuple[int, ...], int], ...]) -> bytes:
     outputs = [_describe_bytes(*description) for description in descriptions]
-    return b'%s"outputs":[%s]}' % (_identity(name, version), b",".join(outputs))
+    return b'"outputs":[%s]}' % b",".join(outputs)
 
 
 def write_parameter(value: ParameterValue) -> bytes:

@@ -147,16 +147,17 @@ class EnsembleDriver:
     def _run_step(self, execution: _EnsembleExecution, decision: RunStep) -> None:
         step = decision.step
         model = execution.models[step.index]
+        parent: InferRequest = execution.request
         request = execution.request_for(decision, model)
         execution.add_step_request(request, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
         submission = Submission(functools.partial(self._step_responded, execution, decision, request))
-        submission.submit(model, request, execution.request.child_trace(request))
+        submission.submit(model, request, parent.child_trace(request))
         if submission.refusal is not None:
             return
         served = self._served
         # fmt: off
         served.stream.emit_record((
-            "StepSent", time.monotonic_ns(), served.name, served.version, execution.request.serial, step.index,
+            "StepSent", time.monotonic_ns(), served.name, served.version, parent.serial, step.index,
             model.name, model.version, request.serial, decision.iteration, decision.reason.rule,
         ))
         # fmt: on
@@ -191,16 +192,18 @@ class EnsembleDriver:
         self._apply(self._scheduler.failed(decision.run, decision.step, error, final))
 
     def _send_response(self, execution: _EnsembleExecution, decision: SendResponse) -> None:
-        request, spec = execution.request, self._served.spec
+        request: InferRequest = execution.request
+        spec = self._served.spec
+        specs, batching = spec.outputs, spec.max_batch_size > 0
         outputs, parameters = [], None
         # The order of Triton's hash map of the configured outputs, apart from collisions: the last output first.
-        for name in reversed(spec.outputs):
-            value = decision.outputs.get(name)
+        for name in reversed(specs):
+            value: EnsembleTensor | None = decision.outputs.get(name)
             if value is None:
                 if name in decision.outputs:
                     logger.debug("Composing models did not output tensor %s", name)
             else:
-                outputs.append(_output(value, spec.outputs[name], spec.max_batch_size > 0))
+                outputs.append(_output(value, specs[name], batching))
                 parameters = parameters or value.sequence.as_parameters()
         response = InferResponse(outputs, final=decision.final, parameters=parameters)
         if decision.final:
@@ -219,7 +222,8 @@ class EnsembleDriver:
         execution.call_when_measured(lambda: self._emit_executed(execution, failed), immediately=bool(failed))
 
     def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
-        request, served, now = execution.request, self._served, time.monotonic_ns()
+        request: InferRequest = execution.request
+        served, now = self._served, time.monotonic_ns()
         received_ns, queued_ns, started_ns = request.received_ns, request.queued_ns, execution.started_ns
         gather, infer, scatter = execution.compute_ns
         served.statistics.ensemble_executed(
@@ -252,11 +256,14 @@ class _EnsembleExecution(EnsembleRun):
 
     def request_for(self, decision: RunStep, model: ServedModel) -> InferRequest:
         """Create the request of a step."""
-        request, batching = self.request, model.spec.max_batch_size > 0
+        request: InferRequest = self.request
+        spec = model.spec
+        specs, batching = spec.inputs, spec.max_batch_size > 0
         sequence, inputs = None, {}
-        for name, value in decision.inputs.items():
+        values: dict[str, EnsembleTensor | None] = decision.inputs
+        for name, value in values.items():
             if value is not None:
-                inputs[name] = value.renamed(name, model.spec.inputs[name].dims, batching)
+                inputs[name] = value.renamed(name, specs[name].dims, batching)
                 sequence = value.sequence
         if sequence is None:
             sequence = SequenceFlags.from_request(request)
