@@ -37,17 +37,33 @@ NUMBERS = [name for name in BY_NAME if name not in ("BYTES", "BF16")]
         ([b"a\0", "b\0"], "BYTES", [b"a\0", b"b\0"]),
         ([[b"a", b"\0"]], "BYTES", [[b"a", b"\0"]]),
         (b"a\0", "BYTES", b"a\0"),
+        ([np.bytes_(b"a"), np.str_("b")], "BYTES", [b"a", b"b"]),
+        (np.array([1.5, 2]), "BYTES", [b"1.5", b"2.0"]),
+        (np.array([[1], [2]], np.int8), "BYTES", [[b"1"], [b"2"]]),
+        ([np.float32(0.5), np.True_], "BYTES", [b"0.5", b"True"]),
+        (np.array(["2020-01-01"], "datetime64[D]"), "BYTES", [b"2020-01-01"]),
     ],
 )
 def test_equal_values_are_accepted(values: Any, datatype: str, result: Any) -> None:
     array = convert(values, BY_NAME[datatype])
     assert array.dtype == BY_NAME[datatype].numpy
+    assert datatype != "BYTES" or set(map(type, array.ravel().tolist())) == {bytes}
     assert array.tolist() == (result if isinstance(result, bytes) else np.asarray(result, array.dtype).tolist())
 
 
 @pytest.mark.parametrize(
     ("values", "datatype", "words"),
     [
+        (
+            np.array(["NaT", 5], "timedelta64[s]"),
+            "FP32",
+            "expected FP32 values, got timedelta64[s] such as NaT; convert them with .astype('float32')",
+        ),
+        (
+            np.array(["2020-01-01"], "datetime64[D]"),
+            "INT64",
+            "expected INT64 values, got datetime64[D] such as 2020-01-01; convert them with .astype('int64')",
+        ),
         (
             [1.5],
             "INT64",

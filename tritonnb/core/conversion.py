@@ -24,8 +24,8 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType, as_bytes_array
 from tritonnb.core.texts import shown
 
-#: Numbers are converted to the same or a higher kind only.
-_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
+#: Numbers are converted to the same or a higher kind only; times are no numbers.
+_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "m": 3, "M": 3}
 
 _UNEQUAL_LENGTHS = "expected lists of equal length, got different lengths"
 

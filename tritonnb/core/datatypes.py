@@ -348,7 +348,7 @@ def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
     flat = result.reshape(-1)
     for index, value in enumerate(array.reshape(-1)):
         if isinstance(value, bytes):
-            flat[index] = value
+            flat[index] = bytes(value)  # the elements of arrays of bytes are `numpy.bytes_`
             continue
         if not isinstance(value, str) or value is missing:
             _check_scalar(value, missing, index, array.shape)
@@ -380,7 +380,7 @@ def index_text(index: int, shape: tuple[int, ...]) -> str:
     return f" at index [{','.join(map(str, np.unravel_index(index, shape)))}]"
 
 
-def is_missing(value: object) -> bool:
+def is_missing(value: Any) -> bool:
     """Return whether a value stands for a missing value: None, NaN, NaT, ``pandas.NA`` or a masked element.
 
     Examples
@@ -393,7 +393,9 @@ def is_missing(value: object) -> bool:
     if isinstance(value, (np.ndarray, np.void)):
         return False
     try:
-        return bool(value != value)  # no missing value equals itself
+        # No missing value equals itself. For an `object`, the compiled module would expect a `bool` from `!=`, and NumPy's
+        # numbers return another type.
+        return bool(value != value)
     except Exception:  # nor can `pandas.NA` say whether it does
         return True
 
