@@ -393,7 +393,7 @@ def is_missing(value: Any) -> bool:
     if isinstance(value, (np.ndarray, np.void)):
         return False
     try:
-        # No missing value equals itself. For an `object`, the compiled module would expect a `bool` from `!=`, and NumPy's
+        # No missing value equals itself. From an `object`, the compiled module would expect a `bool`, and NumPy's
         # numbers return another type.
         return bool(value != value)
     except Exception:  # nor can `pandas.NA` say whether it does

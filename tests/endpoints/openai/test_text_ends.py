@@ -34,6 +34,7 @@ COUNTS = """,
 { name: "num_input_tokens" data_type: TYPE_UINT32 dims: [ 1 ] },
 { name: "num_output_tokens" data_type: TYPE_UINT32 dims: [ 1 ] },
 { name: "finish_reason" data_type: TYPE_STRING dims: [ 1 ] }"""
+LOGPROBS = ', { name: "logprobs" data_type: TYPE_STRING dims: [ 1 ] }'
 MODEL = """
 import json
 import threading
@@ -74,6 +75,13 @@ MODELS = {
             sender.send(pb.InferenceResponse([text("text_output", word + b" ")]))
         sender.send(pb.InferenceResponse([text("finish_reason", b"length"), number("num_output_tokens", 50),
             number("num_input_tokens", 70)]))
+"""),
+    # The prompt is what it writes about its second text, and it does not end.
+    "careless": (LOGPROBS, """
+        sender.send(pb.InferenceResponse([text("text_output", b"first ")]))
+        sender.send(pb.InferenceResponse([text("text_output", b"second "), text("logprobs", prompt)]))
+        while not sender.is_cancelled():
+            sender.send(pb.InferenceResponse([text("text_output", b"more ")]))
 """),
 }  # fmt: skip
 
@@ -142,6 +150,34 @@ def until_idle(server: Server, *names: str) -> None:
     while any(server[name].served.in_flight for name in names):
         assert time.monotonic() < deadline
         post(f"{server.url}/v1/models/none", {})  # a round trip
+
+
+UNREADABLE = [
+    "none", "null", "1", "[1]", "[{}]", '{"a": 1}', '[{"1": {"logprob": -1}}]', '[{"1": {"decoded_token": "a"}}]',
+    '[{"1": {"decoded_token": null, "logprob": -1}}]', '[{"1": {"decoded_token": "a", "logprob": "x"}}]',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("written", UNREADABLE)
+def test_outputs_that_nobody_can_read_fail_their_generation_with_the_reason(server: Server, written: str) -> None:
+    body = {"model": "careless", "prompt": written, "logprobs": 1}
+    status, raw = post(f"{server.url}/v1/completions", body)
+    assert (status, b"unable to read the outputs of the model; expected the outputs of" in raw) == (500, True), raw
+    status, raw = post(f"{server.url}/v1/completions", {**body, "stream": True})
+    first, second, done, _ = raw.decode().split("\n\n")
+    assert (status, done) == (200, "data: [DONE]")
+    assert json.loads(first.removeprefix("data: "))["choices"][0]["text"] == "first "
+    assert "unable to read the outputs" in json.loads(second.removeprefix("data: "))["error"]["message"]
+    until_idle(server, "careless")
+
+
+@pytest.mark.parametrize("logprob", ["-Infinity", "NaN", "-1e400"])
+def test_log_probabilities_that_json_cannot_express_are_the_least(server: Server, logprob: str) -> None:
+    written = f'[{{"1": {{"decoded_token": "caf\\udce9", "logprob": {logprob}}}}}]'
+    status, raw = post(f"{server.url}/v1/completions", {"model": "careless", "prompt": written, "logprobs": 1})
+    assert (status, b"Infinity" in raw or b"NaN" in raw) == (200, False)
+    logprobs = json.loads(raw)["choices"][0]["logprobs"]
+    assert (logprobs["tokens"], logprobs["token_logprobs"]) == (["caf\\udce9"], [-9999.0])
 
 
 # --- laws ----------------------------------------------------------------------------------------------

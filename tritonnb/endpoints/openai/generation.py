@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, FP64, DataType
-from tritonnb.core.json_types import Json
+from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.texts import encodable, printable
 from tritonnb.endpoints.http.handlers.inference import PendingRequests
 from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError
@@ -39,6 +40,8 @@ _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_outp
 _NOT_FINISHED = ("", "None", "null")
 #: A word, with the space in front of it.
 _WORD = re.compile(r"\s*\S+")
+#: The least log probability, as vLLM's server writes it: JSON has neither infinity nor NaN.
+_LEAST_LOGPROB = -9999.0
 
 
 def generates(spec: ModelSpec) -> bool:
@@ -168,6 +171,9 @@ def _tensor(spec: ModelSpec, tensor: TensorSpec, value: object) -> Tensor:
     return Tensor(tensor.name, datatype, array)
 
 
+TokenLogprobs = list[tuple[str, float]]
+
+
 @dataclass
 class Choice:
     """One choice, or what a response adds to it.
@@ -178,8 +184,8 @@ class Choice:
     text : str
     finish_reason : str or None
         None if it is not complete.
-    logprobs : list of dict
-        One entry for each token, as vLLM writes them: the chosen token first.
+    logprobs : list of list of (str, float)
+        For each token the chosen one first, and the most probable ones, with their log probabilities.
     prompt_tokens, completion_tokens : int
         As the model counted them. For a model that does not count them: the words of the prompt, and the words of each
         response, at least one.
@@ -188,7 +194,7 @@ class Choice:
     index: int
     text: str = ""
     finish_reason: str | None = None
-    logprobs: list[Json] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -223,23 +229,38 @@ class _ChoiceReader:
         self._tokens = 0
         self._counted: int | None = None
         self._reason = ""
-        self._logprobs: deque[tuple[int, Json]] = deque()
+        self._logprobs: deque[tuple[int, TokenLogprobs]] = deque()
         self._text_length = self._prompt_left = end.ignored
         self._returns_logprobs = asked.logprobs is not None
         self.is_cut = False
 
     def read(self, response: InferResponse) -> Choice:
-        """Return what a response adds to the choice."""
+        """Return what a response adds to the choice.
+
+        Raises
+        ------
+        InternalError
+            If the model has written what its outputs cannot be.
+        """
+        try:
+            return self._read(response)
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            text = f"{type(error).__name__}: {printable(error)}"
+            raise InternalError(
+                f"unable to read the outputs of the model; expected the outputs of Triton's vLLM backend, got {text}"
+            ) from error
+
+    def _read(self, response: InferResponse) -> Choice:
         outputs = {tensor.name: tensor.array.reshape(-1) for tensor in response.outputs if tensor.array.size}
         raw = outputs["text_output"][0] if "text_output" in outputs else b""
         # A text that came whole is not cut by the default: nobody asked for it, and it would save nothing.
         limit = math.inf if response.final and not self._is_limit_asked else self._max_tokens
         text = self._take_tokens(raw, response.final, math.inf if self._counts_tokens else limit)
         self._read_counts(outputs)
-        reason = outputs["finish_reason"][0].decode() if "finish_reason" in outputs else ""
+        reason = printable(outputs["finish_reason"][0]) if "finish_reason" in outputs else ""
         self._reason = self._reason if reason in _NOT_FINISHED else reason
         if self._returns_logprobs and "logprobs" in outputs:
-            self._hold_logprobs(json.loads(outputs["logprobs"][0]))
+            self._hold_logprobs(outputs["logprobs"][0])
         tokens = (self._counted or 0) if self._counts_tokens else self._tokens
         is_limited = tokens >= limit
         # A model that has given its reason ends by itself, and may still send its counts.
@@ -275,12 +296,17 @@ class _ChoiceReader:
         # A model that counts at its end may have been cut before.
         self._choice.completion_tokens = self._tokens if self._counted is None else self._counted
 
-    def _hold_logprobs(self, entries: list[Json]) -> None:
+    def _hold_logprobs(self, raw: bytes) -> None:
         """Keep log probabilities until the text of their token is certain."""
-        for entry in entries:
-            self._logprobs.append((self._text_length, entry))
+        for entry in json.loads(raw):
+            # `max` in this order also replaces NaN.
+            tokens = [
+                (encodable(token["decoded_token"]), max(_LEAST_LOGPROB, float(token["logprob"])))
+                for token in entry.values()
+            ]
+            self._logprobs.append((self._text_length, tokens))
             # The chosen token is the first of its entry, as vLLM writes it.
-            self._text_length += len(next(iter(entry.values()))["decoded_token"])
+            self._text_length += len(tokens[0][0])
 
     def _add(self, text: str, reason: str | None) -> Choice:
         choice = self._choice

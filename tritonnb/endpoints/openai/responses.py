@@ -112,14 +112,8 @@ def _total(choices: Sequence[Choice]) -> Json:
     return usage(sum(choice.prompt_tokens for choice in choices), sum(choice.completion_tokens for choice in choices))
 
 
-def _tokens(entry: Json) -> list[tuple[str, float]]:
-    """Return the chosen token and the most probable ones, with their log probabilities."""
-    return [(str(token["decoded_token"]), float(token["logprob"])) for token in entry.values()]
-
-
 def _completion_logprobs(choice: Choice, offset: int) -> Json:
-    entries = [_tokens(entry) for entry in choice.logprobs]
-    offsets = []
+    entries, offsets = choice.logprobs, []
     for entry in entries:
         offsets.append(offset)
         offset += len(entry[0][0])
@@ -133,8 +127,8 @@ def _completion_logprobs(choice: Choice, offset: int) -> Json:
 
 def _chat_logprobs(choice: Choice, most: int) -> Json:
     content = []
-    for entry in choice.logprobs:
-        (chosen, logprob), *_ = tokens = _tokens(entry)
+    for tokens in choice.logprobs:
+        chosen, logprob = tokens[0]
         # vLLM adds the chosen token even if it is not among the most probable ones, so that there may be one entry more
         # than asked for.
         top = sorted(tokens, key=lambda token: -token[1])[:most]

@@ -161,6 +161,8 @@ class InferenceHandler(Handler):
 
     def on_finish(self) -> None:
         """Called when the response is complete (Tornado's interface)."""
+        if self._pending is not None:
+            self._pending.cancel()  # if this handler has failed, nobody waits for the rest
         self._pending = None  # its requests refer to this handler
         for trace in self._traces:
             trace.stamp("HTTP_SEND_END", time.monotonic_ns())
