@@ -131,6 +131,23 @@ def test_only_instance_is_not_slowed_down_by_another() -> None:
     assert times.for_instances(2) is times
 
 
+def test_only_instance_does_not_make_the_machine_look_faster() -> None:
+    """Executions of a server with one instance are compared with what is predicted for one instance."""
+    models = tnb.simulate(TWO, tnb.poisson(60, 20, seed=2), tnb.fixed(10)).twin().models
+    slowed = [replace(one, time_ns=round(10 * MS * (1 + one.shared))) for one in models.times["m"].executions]
+    recorded = replace(models, times={"m": LearnedTimes(tuple(slowed))})
+    single = tnb.simulate(CONFIG, tnb.poisson(60, 20, seed=3), tnb.fixed(10)).twin().models
+    assert recorded.edited({"m": {"count": 1}}, "test").relative_duration(single) == pytest.approx(1, rel=0.03)
+
+
+def test_idle_times_do_not_make_the_machine_look_slower() -> None:
+    """At a low rate, instances are idle for longer before executions, which then take longer as predicted."""
+    often, rarely = (
+        tnb.simulate(CONFIG, tnb.poisson(rate, 20, seed=2), Machine(slow_clock=True)).twin().models for rate in (60, 10)
+    )
+    assert often.relative_duration(rarely) == pytest.approx(1, rel=0.1)
+
+
 def test_cost_of_another_instance_falls_with_the_size() -> None:
     """Instances that share a part of the machine, such as its memory, disturb longer executions less."""
     alone_ms = {rows: 5.0 + rows for rows in range(1, 9)}

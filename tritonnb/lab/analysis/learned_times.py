@@ -208,6 +208,11 @@ class LearnedTimes(VaryingService):
         """Return how many times as long as executions with its rows and its company an execution took."""
         return one.time_ns / max(1.0, self._typical_ns_of(one))
 
+    def factor_after_idle_of(self, one: RecordedExecution) -> float:
+        """Return the factor of an execution beyond what idle times before it cost."""
+        expected_ns = max(1.0, self._typical_ns_of(one))
+        return self.factor_of(one) / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns)
+
     @cached_property
     def of_executions(self) -> LearnedTimes:
         """The times from the begin of each execution, without the wait before it."""
@@ -328,16 +333,9 @@ class LearnedTimes(VaryingService):
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
         """The begins of the regular executions, and their factors without their instance's speed and idle time."""
-        begins, factors = [], []
-        for one, factor in self._regular:
-            expected_ns = max(1.0, self._typical_ns_of(one))
-            begins.append(one.begin_ns)
-            factors.append(
-                factor
-                / self._simulated_speed_of(one)
-                / (1 + self.idle_cost_ns(one.idle_ns, one.server_idle_ns) / expected_ns)
-            )
-        return begins, factors
+        regular = [one for one, _ in self._regular]
+        factors = [self.factor_after_idle_of(one) / self._simulated_speed_of(one) for one in regular]
+        return [one.begin_ns for one in regular], factors
 
     @cached_property
     def without_pauses(self) -> LearnedTimes:

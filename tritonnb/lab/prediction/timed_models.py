@@ -229,6 +229,29 @@ class TimedModels:
 
         return measured_capacity(requests, most, simulated, is_pipeline=self.is_pipeline)
 
+    def relative_duration(self, recorded: TimedModels) -> float:
+        """Return how many times as long as predicted for these configurations recorded executions took (median).
+
+        Parameters
+        ----------
+        recorded : TimedModels
+            The same models in another recording; a single model may have another name.
+        """
+        times = self._times_of_instances()
+        if not self.is_pipeline:
+            times = dict.fromkeys(recorded.times, *times.values())
+        # What the twin varies typical times by: idle times lengthen many of the executions that these are learned from.
+        usual = {name: statistics.median(one.factors[1]) for name, one in times.items()}
+        return statistics.median(
+            times[name].factor_after_idle_of(one) / usual[name]
+            for name, known in recorded.times.items()
+            for one in known.executions
+        )
+
+    def _times_of_instances(self) -> dict[str, LearnedTimes]:
+        """Return the times of each model with its configured number of instances."""
+        return {name: one.for_instances(instance_count(self.configs[name])) for name, one in self.times.items()}
+
     def _all_busy(self, name: str) -> Service:
         if name in self.calls:
             return self.calls[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -65,8 +64,8 @@ class Verification:
         The prediction for the requests as they reached the server, which may be later than planned on a busy
         machine. None without a recording of the server, or if it was interrupted.
     relative_duration : float or None
-        The median time of an execution relative to the twin's time for its rows and busy instances: 1.1 if the machine
-        was 10 % slower than in the twin's recording. None without a recording of the server.
+        The median time of an execution relative to the predicted time: 1.1 if the machine was 10 % slower than in the
+        twin's recording. None without a recording of the server.
     unsent : int
         The requests that were not sent because of an interrupt; they are part of the prediction.
 
@@ -284,7 +283,7 @@ def verify(
             if known is None or stopping.is_set()
             else twin.predict(models, arrivals=known.arrivals, seed=seed, **edits)
         )
-    relative = None if known is None else _relative_duration(twin, known)
+    relative = None if known is None else predicted.relative_duration(known)
     unsent = len(sent) - len(trial.latencies_ms) - trial.refused if stopping.is_set() else 0
     return Verification(said, prediction, measured, trial, recording, arrived, relative, unsent)
 
@@ -321,15 +320,6 @@ def _compared(models: TimedModels) -> list[str]:
     if len(models.executed) == 1:
         return list(COMPARED)
     return [*COMPARED[:-1], *(name for name in figure_names(models.executed) if name.endswith(f": {COMPARED[-1]}"))]
-
-
-def _relative_duration(twin: Twin, models: TimedModels) -> float:
-    learned = dict(twin.models.times)
-    if not models.is_pipeline:  # its name may differ from that of the recorded model
-        learned = dict.fromkeys(models.times, *learned.values())
-    return statistics.median(
-        learned[name].factor_of(one) for name, times in models.times.items() for one in times.executions
-    )
 
 
 def _client_figures(trial: Trial, models: TimedModels) -> dict[str, float]:
