@@ -170,6 +170,12 @@ def test_help_describes_every_flag() -> None:
         (["summary_quantiles=0.5"], {}, ["summary_quantiles=0.5"]),
         (["summary_quantiles=2:0.1"], {}, ["summary_quantiles=2:0.1"]),
         (["summary_quantiles=nan:0.1"], {}, ["summary_quantiles=nan:0.1"]),
+        (["summary_quantiles=0.1:0.0.1,0.7 :.01x"], {"quantiles": (0.1, 0.7)}, []),  # the start of each is a number
+        (
+            ["summary_quantiles=x:0,0.5:0.1,0.9"],
+            {"quantiles": (0.5,)},
+            ["summary_quantiles=x:0", "summary_quantiles=0.9"],
+        ),
     ],
 )
 def test_metrics_settings_without_effect_are_ignored_as_by_triton(

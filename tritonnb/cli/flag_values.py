@@ -6,6 +6,8 @@ Formats and error messages are the same as Triton's.
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from collections.abc import Callable, Container, Sequence
 from typing import Any, TypeVar
 
@@ -23,6 +25,8 @@ _TRACE_LEVELS = {
 #: The settings of ``--metrics-config`` with an effect, and those that are the default.
 _METRICS_SWITCHES = {("counter_latencies", "false"), ("summary_latencies", "true"), ("histogram_latencies", "true")}
 _METRICS_DEFAULTS = {("counter_latencies", "true"), ("summary_latencies", "false"), ("histogram_latencies", "false")}
+#: The numbers of a pair ``<quantile>:<error>``: C++ reads one as far as the text is a number, so `0.0.1` is 0.
+_QUANTILE = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[^:]*:\s*\.?\d")
 
 
 def boolean(text: str) -> bool:
@@ -129,21 +133,21 @@ def metrics_choices(settings: Sequence[tuple[str, str]]) -> tuple[dict[str, Any]
     for name, value in settings:
         if (name, value) in _METRICS_SWITCHES:
             chosen[name] = value == "true"
-        elif name == "summary_quantiles" and (quantiles := _quantiles(value)):
-            chosen["quantiles"] = quantiles
+        elif name == "summary_quantiles":
+            quantiles = {pair: _quantile(pair) for pair in value.split(",")}
+            if valid := tuple(quantile for quantile in quantiles.values() if quantile is not None):
+                chosen["quantiles"] = valid
+            ignored += [f"{name}={pair}" for pair, quantile in quantiles.items() if quantile is None]
         elif (name, value) not in _METRICS_DEFAULTS:
             ignored.append(f"{name}={value}")
     return chosen, ignored
 
 
-def _quantiles(text: str) -> tuple[float, ...]:
-    """Return the quantiles of ``<quantile>:<error>,...``; none if the text is invalid."""
-    pairs = [part.partition(":") for part in text.split(",")]
-    try:
-        quantiles = tuple(float(quantile) for quantile, _, error in pairs if float(error) >= 0)
-    except ValueError:
-        return ()
-    return quantiles if len(quantiles) == len(pairs) and all(0 <= quantile <= 1 for quantile in quantiles) else ()
+def _quantile(pair: str) -> float | None:
+    """Return the quantile of ``<quantile>:<error>``; None if it is invalid."""
+    numbers = _QUANTILE.match(pair)
+    quantile = float(numbers[1]) if numbers else math.inf
+    return quantile if quantile <= 1 else None
 
 
 def cache_setting(text: str) -> tuple[str, str, str]:
