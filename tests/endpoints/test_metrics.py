@@ -19,7 +19,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchExecuted
+from tritonnb.core.events import BatchExecuted, EnsembleExecuted
 from tritonnb.core.packed_events import pack
 from tritonnb.endpoints.metrics import families, gpus
 from tritonnb.endpoints.metrics.exposition import write_metrics
@@ -275,6 +275,21 @@ def test_summaries_and_histograms_of_ensembles_equal_the_statistics(tmp_path: Pa
                     assert total == pytest.approx(duration, abs=count), (name, family)
 
 
+def test_first_response_of_an_ensemble_is_measured_when_it_is_sent(tmp_path: Path) -> None:
+    write_ensembles(tmp_path)
+    with Server(tmp_path, port=0, metrics_port=0, metrics=EVERYTHING) as server:
+        for name in ("chain", "nested", "decoupled"):
+            for number in (1, -1):
+                with contextlib.suppress(TritonError):
+                    list(server[name].infer_all(X=np.full((1, 1), number, np.int32)))
+        values = samples(server)
+    first = "nv_inference_first_response_histogram_ms_count"
+    counts = {
+        name: values[f"{first}[('model', '{name}'), ('version', '1')]"] for name in ("chain", "nested", "decoupled")
+    }
+    assert counts == {"chain": 4, "nested": 2, "decoupled": 2}
+
+
 CONTROL = """
 model_metrics {
   metric_control { metric_identifier { family: "%s" } histogram_options { buckets: [ 1, 2.5 ] } }
@@ -435,6 +450,8 @@ def test_first_response_times_are_counted_in_whole_milliseconds() -> None:
         requests = ((1, 1, received_ns, received_ns, ""),)
         latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 1, 0, 0, 0, 2_999_999, requests)))
     assert latencies.for_model("m", 1).first_response.sum == 2 + 1
+    latencies.fold(pack(EnsembleExecuted(9_000_000, "e", 1, 1, 1, 1_000_000, 0, 0, 0, 0, 0, "", 4_999_999)))
+    assert latencies.for_model("e", 1).first_response.sum == 3
 
 
 def test_failed_requests_are_not_in_latency_summaries() -> None:

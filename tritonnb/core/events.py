@@ -152,7 +152,8 @@ class StepSent(RequestEvent):
 class EnsembleExecuted(RequestEvent):
     """A request to an ensemble ended; its compute times are sums over all steps.
 
-    ``failed`` is the failure reason of the statistics, empty for a success.
+    ``failed`` is the failure reason of the statistics, empty for a success. ``first_response_ns`` is the time of the
+    first response; 0 if none was sent, and in recordings of earlier versions.
     """
 
     size: int
@@ -163,6 +164,7 @@ class EnsembleExecuted(RequestEvent):
     compute_infer_ns: int
     compute_output_ns: int
     failed: str
+    first_response_ns: int = 0
 
 
 @dataclass(slots=True)

@@ -104,19 +104,20 @@ class ModelLatencies:
             event.exec_end_ns - event.compute_end_ns,
         )
         for _, _, received_ns, queued_ns, failed in event.requests:
-            self._add_executed(
-                event.exec_end_ns - received_ns, event.exec_start_ns - queued_ns, compute, bool(failed), now
-            )
+            total = event.exec_end_ns - received_ns
+            if not self._decoupled:
+                self.first_response.observe(total // 1_000_000)
+            self._add_executed(total, event.exec_start_ns - queued_ns, compute, bool(failed), now)
 
     def add_ensemble(self, event: events.EnsembleExecuted, now: float) -> None:
         """Add a request to an ensemble; its compute times are sums over all steps."""
         compute = event.compute_input_ns, event.compute_infer_ns, event.compute_output_ns
         total, queue = event.time_ns - event.received_ns, event.started_ns - event.queued_ns
+        if event.first_response_ns:
+            self.first_response.observe((event.first_response_ns - event.received_ns) // 1_000_000)
         self._add_executed(total, queue, compute, bool(event.failed), now)
 
     def _add_executed(self, total: int, queue: int, compute: tuple[int, int, int], failed: bool, now: float) -> None:
-        if not self._decoupled:
-            self.first_response.observe(total // 1_000_000)
         if not failed:
             for name, ns in zip(DURATION_BUCKETS_US, (total, queue, *compute), strict=True):
                 self._observe(name, ns, now)

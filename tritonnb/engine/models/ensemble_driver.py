@@ -206,6 +206,7 @@ class EnsembleDriver:
                 outputs.append(_output(value, specs[name], batching))
                 parameters = parameters or value.sequence.as_parameters()
         response = InferResponse(outputs, final=decision.final, parameters=parameters)
+        execution.first_response_ns = execution.first_response_ns or time.monotonic_ns()
         if decision.final:
             self._complete(execution, "")
         self._served.respond(request, response)
@@ -233,6 +234,7 @@ class EnsembleDriver:
         served.stream.emit_record((
             "EnsembleExecuted", now, served.name, served.version, request.serial, request.batch_size, received_ns,
             queued_ns, started_ns, gather, infer, scatter, failed,
+            execution.first_response_ns or (now if failed else 0),
         ))
         # fmt: on
         if request.step is not None:  # this ensemble is a step of another ensemble
@@ -249,6 +251,7 @@ class _EnsembleExecution(EnsembleRun):
         self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
         self.started_ns = time.monotonic_ns()
+        self.first_response_ns = 0
         self._when_measured: Callable[[], None] | None = None
         self._owed: list[_StepRequest] = []
         for model in models:
