@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import random
 import statistics
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -19,14 +22,13 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tests.lab.analysis.test_execution_diagnoses import Machine
 from tritonnb.backends.contract import ModelContext
-from tritonnb.backends.execution import ResponseSender
-from tritonnb.backends.simulated import ExecutionTimes, SimulatedBackend, _send
+from tritonnb.backends.simulated import ExecutionTimes, SimulatedBackend
 from tritonnb.core.datatypes import DATATYPES
 from tritonnb.core.events import ResponseSent
-from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.simulation.simulated_model import responses_of, steps_of, times_of, write_simulated
 from tritonnb.model_config.read import read_config
+from tritonnb.server.model_handle import ModelHandle
 
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: -1 } output { name: "Y" data_type: TYPE_INT64 dims: [ 2, -1 ] }'
 CONFIG = f'name: "net" max_batch_size: 4 dynamic_batching {{ }} {TENSORS} instance_group {{ count: 2 kind: KIND_CPU }}'
@@ -212,14 +214,55 @@ def test_requests_of_iterative_sequences_are_executed_in_steps(tmp_path: Path, p
     assert ExecutionTimes.from_json(document).steps == [3, 3, 3]
 
 
-def test_cancelled_request_gets_no_further_response() -> None:
-    sent: list[InferResponse] = []
-    request = InferRequest("stream", {}, lambda request, response: None)
-    sender = ResponseSender(request, lambda _, response: sent.append(response))
-    request.cancelled = True
-    later = time.monotonic() + 600
-    _send([(later, request, sender, InferResponse(final=False)), (later, request, sender, InferResponse(empty=True))])
-    assert [(response.empty, response.final) for response in sent] == [(True, True)]
+LATE = {"ms": {"1": [0]}, "responses": [[0, 600_000]]}
+
+
+def late(repository: Path, times: dict[str, Any] = LATE, **options: Any) -> tnb.Server:
+    """Serve the model with a second response after ten minutes, or other times."""
+    (repository / "stream" / "1" / "times.json").write_text(json.dumps(times))
+    return tnb.Server(str(repository), port=0, **options)
+
+
+def senders() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if "_send_until" in thread.name}
+
+
+async def cancelled(model: ModelHandle) -> None:
+    """Send a request, and cancel it when its instance is free again."""
+    task = asyncio.create_task(model.infer_async(X=[[1.0]]))
+    while not model.stats()["execution_count"]:
+        await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def test_cancelled_request_ends_the_wait_for_its_responses(stream: Path) -> None:
+    with late(stream) as server:
+        asyncio.run(cancelled(server["stream"]))
+        for sender in senders():
+            sender.join(60)
+        assert not senders()
+        server.run(server.engine.model("stream").wait_until_drained())
+
+
+@pytest.mark.parametrize("times", [LATE, {"ms": {"1": [600_000]}}])
+@pytest.mark.parametrize("policy", ["true", "false"])
+def test_server_that_gives_up_ends_every_wait(stream: Path, times: dict[str, Any], policy: str) -> None:
+    (stream / "stream" / "config.pbtxt").write_text(STREAM.replace("decoupled: true", f"decoupled: {policy}"))
+    server = late(stream, times, exit_timeout=0)
+    before = {thread for thread in threading.enumerate() if thread.name == "tritonnb stream_0"}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server["stream"].infer_all, X=[[1.0]])
+        while not server.recent().arrived:
+            pass
+        with contextlib.suppress(tnb.TritonError):
+            server.stop()
+        for thread in before | senders():
+            thread.join(60)
+        assert not senders()
+        assert not any(thread.is_alive() for thread in before)
+        answer.exception(60)
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,15 @@ sequences, ``steps`` has how often some requests were executed, such as ``[12, 3
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
 import statistics
 import threading
 import time
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -205,10 +206,16 @@ class SimulatedInstance(FunctionInstance):
         self._end = 0.0
         # Instances differ, and a run can be repeated.
         self._rng = random.Random(instance.index)
+        self._requests: Sequence[InferRequest] = ()
+        #: Notified when a request is cancelled: nobody waits for its time any longer.
+        self._cancelled = threading.Condition()
 
     def execute(self, execution: Execution) -> None:
         """Execute as a function, which waits first."""
         self._rows = max(1, execution.size)
+        self._requests = [request for request in execution.requests if not request.is_null]
+        for request in self._requests:
+            request.on_cancel = self._notify
         with self._model.lock:
             self._model.busy += 1
         try:
@@ -219,8 +226,13 @@ class SimulatedInstance(FunctionInstance):
             elif self._is_decoupled:
                 self._send_responses(execution, begin)
         finally:
+            self._requests = ()
             with self._model.lock:
                 self._model.busy -= 1
+
+    def _notify(self) -> None:
+        with self._cancelled:
+            self._cancelled.notify_all()
 
     def _wait_and_answer(self, **inputs: Any) -> Any:
         model, begin = self._model, time.monotonic()
@@ -229,7 +241,7 @@ class SimulatedInstance(FunctionInstance):
         # The time of the function is part of the time of the execution.
         returned = self._zeros() if model.function is None else model.function(**inputs)
         if self._is_iterative or not self._is_decoupled:
-            _sleep_until(self._end)
+            self._sleep_until(self._end)
         return returned
 
     def _end_step(self, execution: Execution) -> None:
@@ -269,12 +281,38 @@ class SimulatedInstance(FunctionInstance):
             end = begin + sent_ms[-1] / 1e3 if sent_ms else self._end
             pending.append((end, request, sender, InferResponse(empty=True)))
         pending.sort(key=itemgetter(0))  # a stable order: the final flag stays after the last response
-        during = bisect_right(pending, self._end, key=itemgetter(0))
-        _send(pending[:during])
-        _sleep_until(self._end)
+        pending = self._send_until(self._end, pending)
+        self._sleep_until(self._end)
         execution.compute_ended()
-        if pending[during:]:
-            threading.Thread(target=_send, args=(pending[during:],), daemon=True).start()
+        if pending:
+            threading.Thread(target=self._send_until, args=(math.inf, pending), daemon=True).start()
+
+    def _send_until(self, end: float, pending: list[_Pending]) -> list[_Pending]:
+        """Send responses at their times, and end cancelled requests at once; return what is left at the end."""
+        while pending:
+            wait_s = min(pending[0][0], end) - time.monotonic()
+            self._wait(wait_s, functools.partial(_has_cancelled, pending))
+            now = min(time.monotonic(), end)
+            for at, request, sender, response in pending:
+                if request.answered:  # with an error, since the server was stopped
+                    sender.closed = True
+                elif not sender.closed and (request.cancelled or at <= now):
+                    sender.send(InferResponse(empty=True) if request.cancelled else response)
+            pending = [response for response in pending if response[0] > now and not response[2].closed]
+            if now == end:
+                break
+        return pending
+
+    def _sleep_until(self, end: float) -> None:
+        """Sleep, but not longer than until the server has given up all requests of the execution."""
+        requests = self._requests
+        self._wait(
+            end - time.monotonic(), lambda: bool(requests) and all(one.cancelled and one.answered for one in requests)
+        )
+
+    def _wait(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        with self._cancelled:
+            self._cancelled.wait_for(is_over, seconds)
 
     def _zeros(self) -> dict[str, Any]:
         """Return outputs of zeros or empty strings; a variable dim is 1."""
@@ -289,14 +327,5 @@ class SimulatedInstance(FunctionInstance):
         }
 
 
-def _sleep_until(end: float) -> None:
-    time.sleep(max(0.0, end - time.monotonic()))
-
-
-def _send(pending: Sequence[_Pending]) -> None:
-    for at, request, sender, response in pending:
-        if sender.closed:
-            continue
-        if not request.cancelled:
-            _sleep_until(at)
-        sender.send(InferResponse(empty=True) if request.cancelled else response)
+def _has_cancelled(pending: Sequence[_Pending]) -> bool:
+    return any(request.cancelled for _, request, _, _ in pending)

@@ -239,6 +239,9 @@ class ServedModel:
         for request in list(self._accepted):
             error = UnavailableError(f"{reason} before model '{self.name}' answered the request")
             self.respond(request, InferResponse(error=error))
+            request.cancelled = True  # a model that looks at it ends early
+            if request.on_cancel is not None:
+                request.on_cancel()
 
     def emit(self, event: Event) -> None:
         """Count an event in the statistics, and append it to the event stream."""
