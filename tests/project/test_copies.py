@@ -190,6 +190,14 @@ def test_syntax_error_keeps_its_place() -> None:
     assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_fields_of_a_configuration_have_equal_copies(made: SimpleNamespace, how: str) -> None:
+    config = made.model.config
+    for value in (config.dynamic_batching, config.input, config.batch_input, config.input[0], config.input[:]):
+        assert HOWS[how](value) == value
+    assert HOWS[how](config.input)[0].name == "X"
+
+
 def received(values: Any, outcome: Any) -> None:
     outcome.put([type(value).__name__ for value in values])
 

@@ -107,6 +107,8 @@ class EditableList:
         self._path = path
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also of a copy that has no contents yet
+            raise AttributeError(name)
         method = getattr(self._messages, name)
         return lambda *arguments, **fields: method(*map(raw, arguments), **fields)
 
@@ -127,6 +129,9 @@ class EditableList:
 
     def __iter__(self) -> Iterator[EditableFields]:
         return (self[index] for index in range(len(self)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)  # protobuf's container has no copies
 
     def __eq__(self, other: object) -> bool:
         return bool(self._messages == raw(other))
