@@ -17,7 +17,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
+import tritonnb as tnb
 from tritonnb.client.v2_client import V2GrpcClient, V2HttpClient
+from tritonnb.core.datatypes import DATATYPES, DataType
 from tritonnb.model_config.fields import is_map
 from tritonnb.server.server import Server
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
@@ -56,6 +58,22 @@ def test_results_over_grpc_equal_those_over_http(server: Server, method: str, ar
     http = V2HttpClient("http", f"127.0.0.1:{server.port}")
     over_grpc = V2GrpcClient("grpc", f"127.0.0.1:{grpc_endpoint.port}")
     assert getattr(over_grpc, method)(*arguments) == getattr(http, method)(*arguments)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{0.port}", "grpc://127.0.0.1:{0.grpc_port}"])
+@pytest.mark.parametrize("datatype", [*DATATYPES], ids=lambda datatype: datatype.name)
+def test_results_over_the_network_equal_those_in_process(url: str, datatype: DataType) -> None:
+    with Server(port=0, grpc_port=0) as server:
+
+        def echo(X: Any) -> Any:
+            return X
+
+        echo.__annotations__ = {"X": datatype[-1], "return": datatype[-1]}
+        server.model(echo)
+        values = ["a", "b\0"] if datatype.variable_size else [True, False]
+        expected = server["echo"](X=values)["OUTPUT"]
+        result = tnb.connect(url.format(server))["echo"](X=values)["OUTPUT"]
+    assert (result.dtype, result.tolist(), result.flags.writeable) == (expected.dtype, expected.tolist(), True)
 
 
 def fill(message: Message, numbers: Iterator[int]) -> None:

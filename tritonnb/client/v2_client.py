@@ -366,4 +366,4 @@ def _array(datatype_name: str, shape: list[int], data: Any) -> npt.NDArray[Any]:
         return np.array(strings, datatype.numpy).reshape(shape)
     if datatype is BYTES:
         return decode_bytes(data).reshape(shape)
-    return np.frombuffer(data, datatype.numpy).reshape(shape).copy()
+    return datatype.to_values(np.frombuffer(data, datatype.numpy).reshape(shape)).copy()
