@@ -72,6 +72,7 @@ def workloads() -> Iterator[Workload]:
     yield Workload("pvc://models/repository")
     yield Workload("s3://bucket/models", "digits", 3, 6, gpus=1, arguments=["--model-control-mode=explicit"])
     yield Workload("pvc://models", sequence_header="X-Sequence-Id", image="registry.example/tritonnb:1")
+    yield Workload("pvc://2024-models.v1/net")
     yield Workload("gs://bucket/models", sequence_header="X-Sequence-Id", ingress="nginx")
 
 
@@ -90,7 +91,7 @@ def test_kserve_manifests_are_valid(image: str) -> None:
     assert len(manifests) == (1 if image == TRITON_IMAGE else 2)
 
 
-@pytest.mark.parametrize("claim", ["", "models"])
+@pytest.mark.parametrize("claim", ["", "models", "2024-models.v1"])
 def test_ray_service_is_valid_and_contains_the_configuration_of_serve(claim: str) -> None:
     config = serve_config("/models", "digits", replicas=3, models={"dense": {"replicas": 2}})
     manifest = ray_service(config, "digits", "registry.example/ray:1", claim)
@@ -153,7 +154,7 @@ def test_sequence_proxy_hashes_the_header_onto_pods(ingress: str, expected: list
         (lambda: Workload("pvc://models", "n" * 60, sequence_header="X"), "at most 54 characters"),
         (lambda: Workload("pvc:///models"), "expected a URI that pods can read"),
         (lambda: Workload("s3://"), "expected a URI that pods can read"),
-        (lambda: Workload("pvc://My_Claim"), "claim of the model repository: expected a DNS label"),
+        (lambda: Workload("pvc://My_Claim"), "claim of the model repository: expected a DNS subdomain"),
         (lambda: Workload("pvc://models/a/../../b"), "expected a path without '..'"),
         (lambda: kserve(Workload("pvc://m", "n" * 60, image="a/b:1")), "at most 55 characters"),
         (lambda: kubernetes(Workload("s3://bucket", image="a/b:1")), "which reads no buckets, got 's3://bucket'"),
@@ -161,7 +162,10 @@ def test_sequence_proxy_hashes_the_header_onto_pods(ingress: str, expected: list
         (lambda: ray_service(serve_config("/models"), "n", ""), "tritonnb export dockerfile --ray"),
         (lambda: ray_service(serve_config("/models"), "N", "a:1"), "name: expected a DNS label"),
         (lambda: ray_service(serve_config("/models"), "n" * 48, "a:1"), "at most 47 characters"),
-        (lambda: ray_service(serve_config("/models"), "n", "a:1", "A"), "claim: expected a DNS label"),
+        (lambda: ray_service(serve_config("/models"), "n", "a:1", "A"), "claim: expected a DNS subdomain"),
+        (lambda: Workload(f"pvc://{'a' * 254}"), "claim of the model repository: expected a DNS subdomain"),
+        (lambda: Workload("pvc://models..v1"), "claim of the model repository: expected a DNS subdomain"),
+        (lambda: Workload("pvc://models", cpus="\u0662"), "cpus: expected a quantity"),
         (lambda: ray_service(serve_config("models"), "n", "a:1", "a"), "expected an absolute path in the pods"),
         (lambda: ray_service(serve_config("/models"), "n", "a:1", workers=0), "workers: expected at least 1, got 0"),
     ],

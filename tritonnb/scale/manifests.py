@@ -39,7 +39,9 @@ _RUNTIME = "-runtime"
 _TEMPLATES = Path(__file__).parent / "templates"
 #: A service has the strictest rule (RFC 1035): other objects may begin with a digit.
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
-_QUANTITY = re.compile(r"(?=.*[1-9])\d+(\.\d+)?([mkMGTPE]|[KMGTPE]i|e\d+)?")
+#: Volume claims have the widest rule (RFC 1123): several labels, each of which may begin with a digit.
+_CLAIM = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUANTITY = re.compile(r"(?=.*[1-9])\d+(\.\d+)?([mkMGTPE]|[KMGTPE]i|e\d+)?", re.ASCII)
 _HEADER = re.compile("[A-Za-z][-A-Za-z0-9]*")
 _IMAGE = re.compile(
     r"([A-Za-z0-9][-A-Za-z0-9.]*(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
@@ -96,7 +98,7 @@ class Workload:
                 f"'{self.repository}'; copy the directory to a volume or a bucket"
             )
         if uri.scheme == "pvc":
-            _check_name("claim of the model repository", uri.netloc)
+            _check_claim("claim of the model repository", uri.netloc)
             if ".." in uri.path.split("/"):  # Kubernetes refuses them: they would lead out of the volume
                 raise InvalidArgumentError(f"model repository: expected a path without '..', got '{self.repository}'")
         if self.ingress not in INGRESSES:
@@ -153,6 +155,10 @@ def _check_name(what: str, name: str, most: int = MOST_NAME) -> None:
             f"{what}: expected a DNS label (RFC 1035 and 1123: lower-case letters, digits and '-', from a letter to a "
             f"letter or digit, at most {most} characters), got '{name}'"
         )
+
+
+def _check_claim(what: str, claim: str) -> None:
+    _check_text(what, claim, _CLAIM, "a DNS subdomain (RFC 1123) such as models.v1")
 
 
 def _check_count(what: str, count: int, least: int) -> None:
@@ -348,7 +354,7 @@ def ray_service(config: Mapping[str, Any], name: str, image: str, claim: str = "
         )
     _check_text("image", image, _IMAGE, "an image such as registry.example/name:tag")
     if claim:
-        _check_name("claim", claim)
+        _check_claim("claim", claim)
         if not path.startswith("/") or ":" in path or ".." in path.split("/"):
             raise InvalidArgumentError(f"model repository: expected an absolute path in the pods, got '{path}'")
     _check_count("workers", workers, 1)
