@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tritonnb.notebook import views
 from tritonnb.notebook.config_editor import ConfigEditor
+from tritonnb.notebook.containers import Markup
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.traffic import Traffic
-from tritonnb.notebook.views import find_view, forget_view, open_view
+from tritonnb.notebook.views import StaticFallback, find_view, forget_view, open_view
 from tritonnb.server.server import Server
 
 
@@ -107,3 +110,27 @@ def test_view_of_a_recording_that_its_host_has_closed_is_opened_again() -> None:
     first = rec.view()
     first.comm.close()
     assert rec.view() is not first
+
+
+class Text(StaticFallback, Markup):
+    """A widget with a last state as long as its text."""
+
+    def last_state(self) -> str:
+        return str(self.value)
+
+
+@pytest.mark.parametrize(("size", "most"), [(10, 25), (50_000, 6)])
+def test_large_last_state_is_sent_less_often(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
+    sent: list[Any] = []
+    clock = SimpleNamespace(monotonic=lambda: now, strftime=time.strftime)
+    monkeypatch.setattr(views, "time", clock)
+    monkeypatch.setattr(views, "display", lambda data, **options: sent.append(data))
+    widget = Text()
+    widget._display_id = "shown"
+    for now in range(1, 51):
+        widget.value = str(now) * size
+        widget.keep_last_state()
+    assert 0 < len(sent) <= most
+    widget.keep_last_state(at_once=True)
+    assert widget.value in sent[-1]["text/html"]
+    widget.close()

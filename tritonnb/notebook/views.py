@@ -38,8 +38,10 @@ W = TypeVar("W")
 
 #: The CSS class of a live widget, and that of its last state, before the id of its model.
 _LIVE, _SAVED = "tnb-live-", "tnb-saved-"
-#: Seconds between updates of a last state, and between two readings of a `PolledView`.
+#: Seconds between updates of a last state at least, and between two readings of a `PolledView`.
 _KEEP_S, _POLL_S = 2.0, 1.0
+#: Characters of last states that a widget sends each second at most: nobody sees them while the widget is live.
+_KEPT_PER_S = 10_000
 
 # A widget that Jupyter cannot show is an element without children, in an exported page its text: hide it, so that only
 # the last state is shown.
@@ -77,7 +79,7 @@ class StaticFallback(OfThisProcess):
 
     _display_id = ""
     _kept = ""
-    _kept_at = 0.0
+    _kept_until_s = 0.0
     _kept_in_cell = ""
 
     def __init__(self, *args: Any, **traits: Any) -> None:
@@ -110,13 +112,14 @@ class StaticFallback(OfThisProcess):
         return True
 
     def keep_last_state(self, at_once: bool = False) -> None:
-        """Update the notebook's copy, at most every two seconds unless ``at_once``."""
+        """Update the notebook's copy; unless ``at_once``, less often the larger it is."""
         now = time.monotonic()
-        if not self._display_id or (now - self._kept_at < _KEEP_S and not at_once):
+        if not self._display_id or (now < self._kept_until_s and not at_once):
             return
         data = self.last_data()
         if data["text/html"] != self._kept:
-            self._kept, self._kept_at = data["text/html"], now
+            self._kept = data["text/html"]
+            self._kept_until_s = now + max(_KEEP_S, sum(map(len, data.values())) / _KEPT_PER_S)
             self._show(data, update=True)
 
     def keep_at_end_of_cell(self) -> None:
