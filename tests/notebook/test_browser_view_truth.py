@@ -12,6 +12,7 @@ import tritonnb as tnb
 from tests.notebook.view_page import COVERED, ViewPage, deliveries
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.reasons import MARKS
 
 DENSE = 'name: "dense" max_batch_size: 64 dynamic_batching { }'
 DELAYED = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
@@ -83,6 +84,15 @@ def test_label_is_read_from_its_line(view: ViewPage) -> None:
     assert {"1", "2"} <= {text for text, _, right in view.labels() if right < left + 40}
 
 
+@pytest.mark.parametrize("service_ms", [5, 7, 12])
+def test_numbers_without_a_word_are_requests(view: ViewPage, service_ms: float) -> None:
+    rec = tnb.simulate(DELAYED, tnb.poisson(rate=150, duration=0.3, seed=4), tnb.fixed(service_ms))
+    view.open(rec.view().history, live=False)
+    above_boxes = [text for text, *_ in view.labels() if text[0] in "".join(mark for mark, _ in MARKS.values())]
+    assert above_boxes
+    assert [text for text in above_boxes if re.search(r"\d$", text)] == []
+
+
 def test_labels_are_not_cut_at_the_edges(view: ViewPage) -> None:
     rec = tnb.simulate(DELAYED, tnb.poisson(rate=150, duration=3, seed=4), tnb.fixed(20))
     history, sent = deliveries(rec)
@@ -96,6 +106,15 @@ def test_labels_are_not_cut_at_the_edges(view: ViewPage) -> None:
         in_picture = [label for label in labels if label[2] > left and not label[0].endswith((" ms", " s"))]
         assert [label for label in in_picture if label[1] < left - 1] == []
         assert [label for label in labels if label[2] > width + 1] == []
+
+
+def test_thin_lanes_are_not_crossed_by_links_of_others(view: ViewPage) -> None:
+    for count, is_linked in ((2, True), (16, False)):
+        config = f'name: "m" max_batch_size: 8 instance_group {{ count: {count} }}'
+        view.open(
+            tnb.simulate(config, tnb.poisson(rate=50, duration=1, seed=1), tnb.fixed(20)).view().history, live=False
+        )
+        assert view.run("view.frame.linksWaits") == is_linked
 
 
 def test_axis_has_its_last_label(view: ViewPage) -> None:

@@ -83,6 +83,7 @@ def test_dashboard_of_another_server_lists_its_models(address: str) -> None:
             server["double"](X=[[1.0]] * 4)
             dashboard.refresh()
             assert "of 4" in dashboard.picture.value
+            assert dashboard.details.value.count("on average") == 1  # the numbers of one moment
             (listed,) = (model for model in dashboard.models.models if model["name"] == "double")
             assert listed["rate"] > 0
             server.unload("idle")

@@ -89,6 +89,11 @@ def processes_card(served: ServedModel) -> str:
 
 def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsEntry, config: Any) -> str:
     """Return the tensors, scheduler and statistics of a model that is served, as HTML."""
+    return tensors_card(name, metadata, config) + statistics_card(stats)
+
+
+def tensors_card(name: str, metadata: Mapping[str, Any], config: Any) -> str:
+    """Return the tensors and the scheduler of a model as HTML."""
     batched = " (first dimension: the rows of the batch)" if config.max_batch_size else ""
     rows = [
         [kind, tensor["name"], tensor["datatype"], " × ".join(map(_dimension, tensor["shape"]))]
@@ -99,7 +104,6 @@ def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsE
         f"<p><b>model '{html.escape(name)}'</b>, version {html.escape(', '.join(metadata['versions']))}, "
         f"{html.escape(metadata['platform'])}: {html.escape(describe_scheduling(config))}</p>"
         f"{html_table(('kind', 'tensor', 'datatype', f'shape{batched}'), rows)}"
-        f"{statistics_card(stats)}"
     )
 
 

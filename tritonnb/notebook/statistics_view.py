@@ -21,7 +21,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.lab.figures.palette import DARK_PAGES, style_sheet
 from tritonnb.notebook.containers import Group, Markup
 from tritonnb.notebook.dashboard import ModelList, Tiles
-from tritonnb.notebook.html_reprs import activity_cells, remote_model_card, statistics_card
+from tritonnb.notebook.html_reprs import activity_cells, statistics_card, tensors_card
 from tritonnb.notebook.views import PolledView
 from tritonnb.notebook.widget_files import STATIC, stylesheet
 from tritonnb.scale.merge import add_entries
@@ -264,7 +264,8 @@ class StatisticsDashboard(PolledView):
 
 def _model_card(remote: Remote, name: str) -> str:
     try:
-        return remote_model_card(remote[name])
+        model = remote[name]
+        return tensors_card(name, model.metadata(), model.running_config())
     except TritonError as error:  # it is not ready
         return f"<p><b>{html.escape(name)}</b>: {html.escape(error.message)}</p>"
 

@@ -9,7 +9,7 @@ import { formatMs, markOf, pluralize } from "./words.js";
 function drawBatches(frame) {
   const { surface, timeline, scale, layout, batches } = frame;
   const members = batches.reduce((sum, batch) => sum + batch.members.length, 0);
-  frame.linksWaits = members < 150;
+  frame.linksWaits = members < 150 && !layout.isThin; // links to thin lanes would cover the others
   timeline.instances.forEach((instance, index) => {
     const top = laneTop(layout, index);
     surface.rect(scale.left, top, scale.width, layout.lane, { fill: surface.theme.panel });
@@ -168,7 +168,7 @@ function drawBatchLabel({ surface, scale, timeline, layout }, batch, { left, wid
   const requests = pluralize(batch.requests, "request");
   const waited = `waited ${formatMs(batch.sent - batch.oldest)}`;
   const ran = batch.end === null ? "runs" : `ran ${formatMs(batch.end - batch.start)} ms`;
-  const labels = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, rows, `${batch.rows}`];
+  const labels = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, rows]; // bare numbers are requests
   const begin = Math.max(left, scale.left) + 1;
   const candidates = [...labels.map((label) => `${mark} ${label}`), mark];
   const label = candidates.find((candidate) => surface.measure(candidate, 10) <= left + width - begin - 2);
