@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ipywidgets.widgets.widget import _instances
 
 import tritonnb as tnb
+from tests.waiting import wait_for
 from tritonnb.notebook import views
 from tritonnb.notebook.config_editor import ConfigEditor
 from tritonnb.notebook.containers import Markup
@@ -20,6 +22,11 @@ from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.traffic import Traffic
 from tritonnb.notebook.views import StaticFallback, find_view, forget_view, open_view
 from tritonnb.server.server import Server
+
+
+def widgets() -> list[Any]:
+    """The open widgets."""
+    return list(_instances.values())
 
 
 class View:
@@ -83,6 +90,34 @@ def test_view_that_its_host_has_closed_is_opened_again(kind: Any) -> None:
         assert server.dashboard() is not dashboard
 
 
+@pytest.mark.parametrize(
+    "view",
+    ["server['double'].watch()", "server.dashboard()", "server['double'].edit()", "remote['double'].watch()",
+     "remote.dashboard()", "server['double'].traffic()"],
+)  # fmt: skip
+def test_view_that_its_host_has_closed_ends(view: str) -> None:
+    """marimo closes the comms of a cell that runs again, and reports an error for each later message."""
+    with Server(port=0) as server:
+
+        @server.model(max_batch_size=8)
+        def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X * 2
+
+        with tnb.connect(server.url) as remote:
+            before = set(widgets())
+            opened = eval(view, {"server": server, "remote": remote})
+            if isinstance(opened, Traffic):
+                opened.sending = True
+            comms = [widget.comm for widget in set(widgets()) - before]
+            sent: list[Any] = []
+            for comm in comms:
+                comm.close()
+                comm.send = lambda *args, **options: sent.append(options)
+            server["double"](X=[[1.0]])
+            wait_for(lambda: opened.comm is None)
+            assert len(sent) <= 1  # a message that was being written
+
+
 def test_cells_of_marimo_do_not_share_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """A widget belongs to the cell that has created it: when that cell runs again, other cells would lose it."""
     marimo = SimpleNamespace(running_in_notebook=lambda: True, Thread=threading.Thread)
@@ -122,13 +157,14 @@ class Text(StaticFallback, Markup):
 @pytest.mark.parametrize(("size", "most"), [(10, 25), (50_000, 6)])
 def test_large_last_state_is_sent_less_often(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
     sent: list[Any] = []
-    clock = SimpleNamespace(monotonic=lambda: now, strftime=time.strftime)
+    clock = SimpleNamespace(now=0, strftime=time.strftime)
+    clock.monotonic = lambda: clock.now
     monkeypatch.setattr(views, "time", clock)
     monkeypatch.setattr(views, "display", lambda data, **options: sent.append(data))
     widget = Text()
     widget._display_id = "shown"
-    for now in range(1, 51):
-        widget.value = str(now) * size
+    for clock.now in range(1, 51):
+        widget.value = str(clock.now) * size
         widget.keep_last_state()
     assert 0 < len(sent) <= most
     widget.keep_last_state(at_once=True)

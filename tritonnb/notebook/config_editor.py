@@ -27,7 +27,7 @@ from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_report import ServedConfig, set_field
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.views import StaticFallback, forget_view, open_view
+from tritonnb.notebook.views import StaticFallback, close_disconnected, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -241,6 +241,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         return future
 
     def _run(self, job: Job) -> None:
+        close_disconnected(self)  # whoever waits for the job gets its result nevertheless
         handle = self._handle
         if handle is not None and not handle.server.alive:
             self._end()

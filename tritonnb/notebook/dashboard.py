@@ -26,7 +26,7 @@ from tritonnb.notebook.html_reprs import model_card, server_card, server_title
 from tritonnb.notebook.live_batch_view import LiveBatchView, open_live_view
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.traffic import Traffic, open_traffic
-from tritonnb.notebook.views import StaticFallback, find_view, forget_view, is_connected, open_view
+from tritonnb.notebook.views import StaticFallback, close_disconnected, find_view, forget_view, is_connected, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 from tritonnb.server.model_handle import ModelHandle
@@ -143,10 +143,12 @@ class Dashboard(StaticFallback, Group):
         forget_view(self._server, self)
         self._worker.close()
         self._monitor.close()
-        self._close_view()
         parts = (self._title, self._card, self._statistics, self._models, self._tiles, self._charts, self._graph)
         groups = (self._tabs, self._live, self._configuration, self._main, self._body)
-        for widget in (*self._own.values(), *parts, *groups):
+        for widget in (*parts, *groups):
+            widget.close()
+        self._close_view()
+        for widget in self._own.values():
             widget.close()
         super().close()
 
@@ -178,7 +180,7 @@ class Dashboard(StaticFallback, Group):
     # --- on the worker thread -------------------------------------------------------------------
 
     def _run(self, job: Job) -> None:
-        if self._worker.stopped:
+        if self._worker.stopped or close_disconnected(self):
             return
         if self._server.alive:
             with contextlib.suppress(TritonError, RuntimeError):  # model unloaded or server stopped in the meantime

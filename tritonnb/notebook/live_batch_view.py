@@ -27,7 +27,7 @@ from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.ensemble_view import EnsembleView
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, NUMBER, SERIAL, TIME
 from tritonnb.notebook.view_session import ViewSession
-from tritonnb.notebook.views import forget_view, open_view
+from tritonnb.notebook.views import forget_view, is_connected, open_view
 from tritonnb.notebook.worker import ViewThread
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
@@ -335,7 +335,10 @@ class LiveBatchView(BatchView):
         try:
             self._follow()
         finally:
+            self._exits = self._exits or not is_connected(self)
             self._finish()
+            if not is_connected(self):
+                super().close()
 
     def _follow(self) -> None:
         sent_ns = saved_ns = read_ns = figure_ns = counted = 0
@@ -343,7 +346,7 @@ class LiveBatchView(BatchView):
         unsaved = undrawn = False
         slots: Json = {}
         numbers: Json = {}
-        while not self._stop.wait(self._tick_s):
+        while not self._stop.wait(self._tick_s) and is_connected(self):
             now = time.monotonic_ns()
             known_interval, interval = interval, self._activity.update()
             known = numbers

@@ -27,7 +27,7 @@ from tritonnb.lab.load.load import load
 from tritonnb.lab.load.result import COMPLETED, ERROR, INTENDED
 from tritonnb.lab.load.running_load import Load
 from tritonnb.lab.load.workload import SEQUENCE_LENGTH
-from tritonnb.notebook.views import StaticFallback, forget_view, open_view
+from tritonnb.notebook.views import StaticFallback, close_disconnected, forget_view, open_view
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import ViewThread
 from tritonnb.server.model_handle import ModelHandle
@@ -202,7 +202,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.load = None  # the load ends with its process, perhaps in the middle of a request
 
     def _follow(self, current: Load) -> None:
-        while not current.done and current is self.load:
+        while not current.done and current is self.load and not close_disconnected(self):
             numbers = measure(current)
             with self._following:
                 self.status = {"outcome": "", "revision": self.status["revision"], **numbers}

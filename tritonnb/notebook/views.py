@@ -213,6 +213,8 @@ class PolledView(StaticFallback, Group):
         return False
 
     def _run(self, job: Job) -> None:
+        if close_disconnected(self):
+            return
         try:
             job()
         except TritonError as error:
@@ -259,6 +261,22 @@ def is_connected(widget: object) -> bool:
     """
     comm = getattr(widget, "comm", None)
     return comm is not None and not comm._closed
+
+
+def close_disconnected(view: StaticFallback) -> bool:
+    """Close a widget if its host has closed its comm; return whether it had.
+
+    The threads of views call it: marimo reports an error for each message to a widget that it has closed.
+
+    Parameters
+    ----------
+    view : StaticFallback
+    """
+    comm = view.comm  # type: ignore[attr-defined]
+    if comm is None or not comm._closed:
+        return False
+    view.close()
+    return True
 
 
 def can_share() -> bool:
