@@ -148,6 +148,11 @@ def test_calls_whose_end_is_reported_late_follow_each_other() -> None:
     assert len(found(events, "sequential_calls", caller="", m="")) == 1
 
 
+def test_diagnosis_of_one_of_several_models_names_it() -> None:
+    [single] = found(chain(1, 2, every_ms=4), "one_at_a_time", b="dynamic_batching { }")
+    assert single.text.startswith("'b': Concurrency is 1")
+
+
 def test_recording_of_one_model_has_no_diagnoses_of_its_pipelines() -> None:
     parsed = {name: pb.ModelConfig(name=name, max_batch_size=4) for name in ("caller", "m")}
     rec = Recording(calls(together=False).events, parsed)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tools.differential.random_pipelines import ENSEMBLE, RandomPipeline, batches_by_step, random_pipeline
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import EnsembleExecuted
+from tritonnb.core.events import BatchExecuted, EnsembleExecuted
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, with_company
 
 pipelines = st.integers(0, 2**32).map(lambda seed: random_pipeline(random.Random(seed), requests=20))
@@ -128,6 +128,20 @@ def test_simulation_that_does_not_reproduce_its_pipeline_says_why_and_what_it_re
     busy = two_steps(seed=1).what_if({}, service={"pre": tnb.fixed(1)})
     assert any("'net': its instances were" in cause for cause in busy.causes)
     assert "'net': batches of 1 row were not recorded." in repr(rec.what_if({"net": {"max_batch_size": 8}}))
+
+
+def test_failures_and_slow_first_executions_are_possible_causes() -> None:
+    rec = two_steps()
+    [first, *_] = (event for event in rec.events if isinstance(event, BatchExecuted) and event.model == "net")
+
+    def changed(event: Any) -> Any:
+        if isinstance(event, BatchExecuted) and event.model == "pre":
+            return replace(event, requests=tuple([(*request[:4], "BACKEND") for request in event.requests]))
+        return replace(event, exec_start_ns=event.exec_start_ns - 400_000_000) if event is first else event
+
+    causes = tnb.Recording(map(changed, rec.events), rec.configs).what_if({}).causes
+    assert "'pre': 150 requests failed in its executions, and none does in a simulation" in causes
+    assert "'net': the first execution of an instance took 420 ms: only the same batch repeats it" in causes
 
 
 def test_execution_that_begins_while_another_one_ends_is_not_beside_it() -> None:

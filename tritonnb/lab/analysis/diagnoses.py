@@ -71,11 +71,13 @@ def diagnoses(rec: Recording) -> list[Diagnosis]:
     """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none."""
     rec.require_every_request("diagnoses()")
     diagnoses = []
-    for name in sorted({batch.model for batch in rec.batches} & rec.configs.keys()):
+    models = {batch.model for batch in rec.batches}
+    for name in sorted(models & rec.configs.keys()):
         model_recording = rec.for_model(name)
+        subject = f"'{name}': " if len(models) > 1 else ""
         for rule, find in _RULES.items():
             findings = find(model_recording, rec.configs[name])
-            diagnoses += [Diagnosis(rule, name, text, evidence) for text, evidence in findings]
+            diagnoses += [Diagnosis(rule, name, f"{subject}{text}", evidence) for text, evidence in findings]
     return [*starmap(Diagnosis, pipeline_findings(rec)), *diagnoses]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tritonnb.lab.analysis.learned_times import LearnedTimes
+from tritonnb.lab.analysis.typical_times import STALL_FACTOR
 from tritonnb.lab.simulation.calls import CallingService
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.lab.simulation.service import Service
@@ -91,12 +92,18 @@ def causes_of(rec: Recording, model: str, service: Service, sizes: Collection[in
     instances = instance_count(rec.configs[model]) * max(1, len(rec.replicas))
     busy = sum(batch.compute_ns for batch in batches) / max(1, span_ns) / instances
     causes = []
+    failed = sum(bool(request.failed) for request in rec.requests if request.model == model)
+    if failed:
+        causes.append(f"{pluralize(failed, 'request')} failed in its executions, and none does in a simulation")
     if busy >= _BUSY:
         causes.append(f"its instances were {busy:.0%} busy, where a small difference of times makes long queues")
     if isinstance(service, CallingService):
         return causes
     if not isinstance(service, LearnedTimes):
         return ["the execution times are the given ones, not the recorded ones"]
+    slow_ms = [one.time_ns / 1e6 for one in service.executions if one.first and service.factor_of(one) >= STALL_FACTOR]
+    if slow_ms:
+        causes.append(f"the first execution of an instance took {max(slow_ms):.0f} ms: only the same batch repeats it")
     stalls = service.stalls
     if stalls:
         longest_ms = max(excess_ns for _, excess_ns in stalls) / 1e6
