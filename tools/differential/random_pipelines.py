@@ -134,8 +134,7 @@ class ThreadRace:
         *others, last = self._held
         self._held = []
         for request in others:
-            self._scheduler.queue.add(request, now)
-            request.queued_ns = now
+            self._scheduler.add(request, now)
         return self._scheduler.enqueue(last, now)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:

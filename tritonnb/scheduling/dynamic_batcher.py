@@ -258,7 +258,18 @@ class DynamicBatcher(StatelessScheduler):
         self.instances.replace(instances)
         return formed + self._advance(now)
 
-    # Other orders of Triton's threads, which server and simulator never use: see "Theory of operation"
+    # Other orders of Triton's threads, which the server never uses: see "Theory of operation"
+
+    def add(self, request: Schedulable, now: int) -> None:
+        """Queue a request without a pass: its thread has not woken yet.
+
+        Raises
+        ------
+        UnavailableError
+            If the queue is full.
+        """
+        self.queue.add(request, now)
+        request.queued_ns = now
 
     def make_pass(self, now: int) -> Sequence[Decision]:
         """Make a pass before an instance takes a payload, or after `take_payload`."""

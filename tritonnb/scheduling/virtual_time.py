@@ -14,6 +14,7 @@ from typing import Any, Final
 from tritonnb.core.errors import TritonError
 from tritonnb.core.schedulable import Schedulable
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Scheduler, Stage
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 
 #: The kinds of events, in the order in which events of one time are processed.
 END: Final = 0
@@ -122,6 +123,9 @@ class VirtualTime:
         immediately, as without a rate limiter.
     keep : bool, optional
         Whether batches and responses are kept.
+    gathers : callable, optional
+        ``gathers()`` returns whether an idle dynamic batcher looks at all requests of a time together, as the thread of
+        a Triton may. By default it takes the first one alone.
 
     Attributes
     ----------
@@ -143,6 +147,7 @@ class VirtualTime:
         clock: VirtualClock | None = None,
         staged: Callable[[int], None] | None = None,
         keep: bool = True,
+        gathers: Callable[[], bool] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.batches: list[VirtualBatch] = []
@@ -154,6 +159,9 @@ class VirtualTime:
         self._clock = VirtualClock() if clock is None else clock
         self._staged = staged
         self._keep = keep
+        self._gathers = gathers
+        self._gathered: list[Schedulable] = []
+        self._instance_count = len(first_idle_ns)
         self._wake_planned: int | None = None
         self._ends: list[int] = []  # of the running executions, as a heap
         self._open: dict[int, tuple[Execute, ResponseOrder | None, VirtualBatch | None]] = {}  # by instance
@@ -193,12 +201,35 @@ class VirtualTime:
     def arrived(self, request: Schedulable) -> None:
         """Handle the arrival of a request at the current time."""
         now = self._clock.now
+        if self._is_gathered(request):
+            if not self._gathered:
+                self._clock.schedule(now, _WAKE, self._take_gathered, None)
+            self._gathered.append(request)
+            return
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
             self._respond(FinalResponse(now, request, error))
         else:
             self._apply(decisions)
+
+    def _is_gathered(self, request: Schedulable) -> bool:
+        if self._gathers is None or request.cancelled:
+            return False
+        is_idle = self.running < self._instance_count and not self.scheduler.queue_depth()
+        return bool(self._gathered) or (is_idle and self._gathers())
+
+    def _take_gathered(self, _: None) -> None:
+        """Let the batcher look at the requests that came together."""
+        batcher, now = self.scheduler, self._clock.now
+        assert isinstance(batcher, DynamicBatcher)
+        requests, self._gathered = self._gathered, []
+        for request in requests:
+            try:
+                batcher.add(request, now)
+            except TritonError as error:
+                self._respond(FinalResponse(now, request, error))
+        self._apply(batcher.make_pass(now))
 
     def cancelled(self, request: Schedulable) -> None:
         """Handle the cancellation of a request at the current time."""

@@ -14,7 +14,11 @@ import tritonnb as tnb
 from tools.differential.random_pipelines import ENSEMBLE, RandomPipeline, batches_by_step, random_pipeline
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, EnsembleExecuted
+from tritonnb.lab.analysis.pipeline_what_if import PipelineRerun
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, with_company
+from tritonnb.lab.simulation.service import Draw, VaryingService
+from tritonnb.model_config.read import read_config
+from tritonnb.recording.trace_source import TraceSource
 
 pipelines = st.integers(0, 2**32).map(lambda seed: random_pipeline(random.Random(seed), requests=20))
 
@@ -128,6 +132,36 @@ def test_simulation_that_does_not_reproduce_its_pipeline_says_why_and_what_it_re
     busy = two_steps(seed=1).what_if({}, service={"pre": tnb.fixed(1)})
     assert any("'net': its instances were" in cause for cause in busy.causes)
     assert "'net': batches of 1 row were not recorded." in repr(rec.what_if({"net": {"max_batch_size": 8}}))
+
+
+def share_of(rerun: PipelineRerun) -> float:
+    net = rerun.services["net"]
+    assert isinstance(net, VaryingService)
+    return net.gathering
+
+
+class Gathering(VaryingService):
+    """Times of a model whose idle batcher takes a share of the requests that come at the same time together."""
+
+    def __init__(self, ms: float, share: float) -> None:
+        self.function = tnb.fixed(ms)
+        self.gathering = share
+
+    def draws(self, seed: int) -> Draw:
+        return lambda rows, *_: self.function(rows)
+
+
+@pytest.mark.parametrize(("share", "sizes"), [(0.0, [1, 1, 1]), (1.0, [1, 2])])
+def test_responses_of_a_batch_reach_the_next_step_together_as_recorded(share: float, sizes: list[int]) -> None:
+    """The thread of a Triton's batcher wakes after the first response, or after all of them."""
+    models = two_steps().configs | {"pre": read_config('name: "pre" max_batch_size: 4 dynamic_batching { }')}
+    arrivals = [tnb.Arrival(ms=begin + ms) for begin in range(0, 300, 30) for ms in (0, 1, 2)]
+    rec = tnb.simulate(models, arrivals, {"pre": tnb.fixed(9), "net": Gathering(2, share)})
+    rerun = PipelineRerun(tnb.Recording(rec.events, rec.configs, source=TraceSource()))
+    for run in (rec, rerun.run(rerun.configs)):
+        assert [batch.size for batch in run.for_model("net").batches] == 10 * sizes
+    assert share_of(rerun) == share
+    assert share_of(PipelineRerun(rec)) == 0  # it takes the first request alone
 
 
 def test_failures_and_slow_first_executions_are_possible_causes() -> None:

@@ -62,12 +62,15 @@ class LearnedTimes(VaryingService):
     names : tuple of str
         The instances, in the order of the configuration: a simulation has their speeds. Without names it has equal
         instances, with the times of all.
+    gathering : float
+        As of `VaryingService`.
     """
 
     executions: tuple[RecordedExecution, ...]
     are_of_single: bool = False
     knows_instances: bool = True
     names: tuple[str, ...] = ()
+    gathering: float = 0.0
 
     def for_instances(self, count: int) -> LearnedTimes:
         """Return the times for a server with a number of instances.
@@ -453,6 +456,10 @@ class _Accompanied(VaryingService):
     @property
     def function(self) -> TypicalTimes:  # type: ignore[override]
         return self.times.function
+
+    @property
+    def gathering(self) -> float:  # type: ignore[override]
+        return self.times.gathering
 
     def draws(self, seed: int) -> Draw:
         return self.company.reporting(self.times.draws(seed, self.company))

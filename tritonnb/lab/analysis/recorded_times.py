@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.learned_times import LearnedTimes
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution, executions_of, with_company
-from tritonnb.lab.simulation.run import instance_names
+from tritonnb.lab.simulation.run import instance_count, instance_names
 from tritonnb.recording.batches import Outlier
 from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.from_config import queue_delay_ns
+
+#: Requests that come within this time reach an idle batcher together, unless its thread wakes earlier.
+_TOGETHER_NS = 200_000
+#: Fewer cases tell nothing.
+_LEAST_PAIRS = 5
 
 
 @with_short_traceback
@@ -83,5 +93,41 @@ def times_of_models(rec: Recording, names: Sequence[str], begin_ns: int) -> dict
         later_ns = alone.first_arrival_ns - begin_ns
         executions[name] = [replace(one, begin_ns=one.begin_ns + later_ns) for one in executions_of(alone)]
     return {
-        name: LearnedTimes(known, **_names_in(rec, name, known)) for name, known in with_company(executions).items()
+        name: LearnedTimes(known, **_names_in(rec, name, known), gathering=gathering_in(rec.for_model(name)))
+        for name, known in with_company(executions).items()
     }
+
+
+def gathering_in(rec: Recording) -> float:
+    """Return how often an idle batcher took two requests together that came one right after the other.
+
+    The first request wakes the thread of a Triton's batcher. Whether the next response of an earlier step's batch is
+    there before the thread runs differs from start to start of the same server.
+
+    Parameters
+    ----------
+    rec : Recording
+        Of one model.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 0 for recordings of this project's servers, whose batchers take the first request alone.
+    """
+    [config] = rec.configs.values() or [None]
+    if rec.source is None or rec.replicas or config is None or not _batches_at_once(config):
+        return 0.0
+    instances = instance_count(config)
+    starts, ends = sorted(one.exec_start_ns for one in rec.batches), sorted(one.exec_end_ns for one in rec.batches)
+    together, waiting_until_ns = [], 0
+    for one, following in pairwise(sorted(rec.requests, key=attrgetter("queued_ns"))):
+        busy = bisect_left(starts, one.queued_ns) - bisect_right(ends, one.queued_ns)
+        is_idle = busy < instances and waiting_until_ns <= one.queued_ns
+        if is_idle and following.queued_ns - one.queued_ns <= _TOGETHER_NS:
+            together.append(one.batch == following.batch)
+        waiting_until_ns = max(waiting_until_ns, one.exec_start_ns)
+    return statistics.fmean(together) if len(together) >= _LEAST_PAIRS else 0.0
+
+
+def _batches_at_once(config: pb.ModelConfig) -> bool:
+    return config.HasField("dynamic_batching") and not queue_delay_ns(config)

@@ -64,6 +64,11 @@ class Resampled(VaryingService):
         """The typical time by batch size."""
         return self.times.function
 
+    @property
+    def gathering(self) -> float:  # type: ignore[override]
+        """As of the recorded times."""
+        return self.times.gathering
+
     def draws(self, seed: int) -> Draw:
         """Return the times of one simulation.
 

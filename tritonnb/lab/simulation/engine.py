@@ -19,6 +19,7 @@ from tritonnb.lab.simulation.replicas import Replicas, RouterFunction
 from tritonnb.recording.arrivals import Arrival
 from tritonnb.recording.instance_names import instance_on
 from tritonnb.scheduling.decisions import Execute, Scheduler, batch_sent, request_refused
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, OPEN, FinalResponse, VirtualClock, VirtualTime
 from tritonnb.telemetry.quantiles import quantile
 
@@ -184,6 +185,7 @@ class SimulatedReplica:
             rescheduled=self._is_rescheduled if model.iterative else None,
             clock=model.clock,
             keep=model.columns is None,
+            gathers=model.gathers if isinstance(scheduler, DynamicBatcher) else None,
         )
 
     def _execute(self, decision: Execute) -> int:
@@ -335,6 +337,8 @@ class SimulatedModel(Target):
         What the first step of each request adds to it.
     route : callable
         Chooses one of several replicas.
+    gathers : callable, optional
+        As of `VirtualTime`.
     """
 
     def __init__(
@@ -349,9 +353,11 @@ class SimulatedModel(Target):
         times: Callable[[int, int, int, int, int, int], int],
         first_step_ns: int,
         route: RouterFunction,
+        gathers: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(config, clock, answered, columns)
         self.makes_calls = False
+        self.gathers = gathers
         self.times = times
         self.first_step_ns = first_step_ns
         self.iterative: bool = config.sequence_batching.iterative_sequence

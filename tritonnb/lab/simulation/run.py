@@ -7,7 +7,8 @@ a live server would emit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -20,7 +21,7 @@ from tritonnb.lab.simulation.calls import CallingService
 from tritonnb.lab.simulation.engine import Columns, SimulatedModel, Simulation, Target, in_order
 from tritonnb.lab.simulation.ensembles import SimulatedEnsemble, answer, execution_times
 from tritonnb.lab.simulation.replicas import Router, make_router
-from tritonnb.lab.simulation.service import ExecutionTimes, Service
+from tritonnb.lab.simulation.service import ExecutionTimes, Service, VaryingService
 from tritonnb.model_config.diagnose import problem_context
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.instance_names import instance_on
@@ -126,7 +127,7 @@ def run_models(
             *(times[name], first_step_ns, route),
         )
         if not isinstance(service, CallingService):
-            return SimulatedModel(*parts)
+            return SimulatedModel(*parts, _gathers(service, seed))
         caller = CallingModel(*parts)
         caller.make_calls(service.plans(model_seed), {called: target(called) for called in service.models}, simulation)
         return caller
@@ -148,6 +149,12 @@ def run_models(
     for warning in filter(None, (model_times.warning for model_times in times.values())):
         warn(warning)
     return _events(list(targets.values())) if columns is None else []
+
+
+def _gathers(service: Service, seed: int) -> Callable[[], bool] | None:
+    share = service.gathering if isinstance(service, VaryingService) else 0.0
+    rng = random.Random(f"{seed} gathering")
+    return (lambda: rng.random() < share) if share else None
 
 
 def recorded_run(

@@ -209,9 +209,17 @@ Draw = Callable[[int, int, int, int, int, int], float]
 
 
 class VaryingService:
-    """A service model with times that vary; called with rows, it returns a typical time in ns."""
+    """A service model with times that vary; called with rows, it returns a typical time in ns.
+
+    Attributes
+    ----------
+    function : Service
+    gathering : float
+        How often (0 to 1) an idle dynamic batcher of the model takes requests that come at the same time together.
+    """
 
     function: Service
+    gathering: float = 0.0
 
     def __call__(self, rows: int) -> float:
         """Return the nanoseconds for a batch of this many rows, without variation."""
