@@ -9,6 +9,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.core.json_types import Json
+from tritonnb.lab.analysis.blame import Blame
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.worker import LatestOnlyWorker
@@ -47,8 +48,33 @@ def test_view_answers_a_message_of_the_browser(rec: Recording) -> None:
     view: BatchView = rec.view()
     view._handle_custom_msg({"blame": {"batch": 3, "request": "3"}}, [])
     view._blaming.join()
+    view._searching.join()
     assert view.blame["title"] == rec.blame(3).title
     assert view.blame["parts"][0][0] == "instances_busy"
+
+
+def test_request_is_explained_while_remedies_of_another_are_searched(
+    rec: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def search(blame: Blame) -> dict[str, str]:
+        begun.set()
+        assert release.wait(60)
+        return {}
+
+    monkeypatch.setattr(Blame, "remedies", property(search))
+    view: BatchView = rec.view()
+    for batch, label in ((3, "3"), (2, "2")):
+        view._handle_custom_msg({"blame": {"batch": batch, "request": label}}, [])
+        view._blaming.join()
+        assert begun.wait(60)
+    assert view.blame["title"] == rec.blame(2).title
+    assert {remedy for *_, remedy in view.blame["parts"]} == {None}
+    release.set()
+    view._searching.join()
+    assert view.blame["title"] == rec.blame(2).title
+    assert None not in {remedy for *_, remedy in view.blame["parts"]}
 
 
 def test_newest_job_replaces_waiting_ones() -> None:

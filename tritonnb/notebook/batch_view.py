@@ -113,6 +113,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording
         self._blaming = LatestOnlyWorker("tritonnb blame")
+        self._searching = LatestOnlyWorker("tritonnb remedies")  # its simulations keep no other request waiting
         super().__init__(history=history, **traits)
         self.on_msg(_on_blame)
 
@@ -203,7 +204,16 @@ def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
     if "blame" in content:
         batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
         show = partial(setattr, view, "blame")
-        view._blaming.submit(lambda: answer_request(view.recording_of(batch), batch, label, show))
+
+        def search(find: Callable[[], Json]) -> None:
+            def show_newest() -> None:
+                answer = find()
+                if not view._searching.outdated:
+                    show(answer)
+
+            view._searching.submit(show_newest)
+
+        view._blaming.submit(lambda: answer_request(view.recording_of(batch), batch, label, show, search))
 
 
 def compare(comparison: Comparison) -> ComparisonView:

@@ -13,7 +13,13 @@ from tritonnb.core.json_types import Json
 from tritonnb.recording.recording import Recording
 
 
-def answer_request(rec: Recording | None, batch: int, label: str, show: Callable[[Json], None]) -> None:
+def answer_request(
+    rec: Recording | None,
+    batch: int,
+    label: str,
+    show: Callable[[Json], None],
+    search: Callable[[Callable[[], Json]], None] | None = None,
+) -> None:
     """Split the latency of the request that a user selected, and show it, first without and then with remedies.
 
     Parameters
@@ -24,6 +30,8 @@ def answer_request(rec: Recording | None, batch: int, label: str, show: Callable
     show : callable
         Gets a dict: ``batch`` and ``request`` identify the request; it has a ``title`` and ``parts``, the rows of
         `Blame.rows`, or an ``error``.
+    search : callable, optional
+        Gets the call that returns the dict with remedies, and shows its result; by default at once.
     """
     report: Json = {"batch": batch, "request": label}
     requests = () if rec is None else rec.requests
@@ -33,8 +41,19 @@ def answer_request(rec: Recording | None, batch: int, label: str, show: Callable
         return
     try:
         blame = rec.blame(request)
-        for with_remedies in (False, True):
-            rows = blame.rows(with_remedies=with_remedies)
-            show({**report, "title": blame.title, "parts": [list(row) for row in rows]})
     except TritonError as error:
         show(report | {"error": error.message})
+        return
+
+    def answer(with_remedies: bool) -> Json:
+        try:
+            rows = blame.rows(with_remedies=with_remedies)
+        except TritonError as error:
+            return report | {"error": error.message}
+        return {**report, "title": blame.title, "parts": [list(row) for row in rows]}
+
+    show(answer(False))
+    if search is None:
+        show(answer(True))
+    else:
+        search(lambda: answer(True))
