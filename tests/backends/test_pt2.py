@@ -287,6 +287,15 @@ def named(**arrays: np.ndarray) -> InferRequest:
             id="strings",
         ),
         pytest.param(
+            {
+                "extra": "sequence_batching { control_input { name: 'ID' control { kind: CONTROL_SEQUENCE_CORRID "
+                "data_type: TYPE_STRING } } }"
+            },
+            None,
+            "input 'ID' type 'TYPE_STRING' is not supported by PyTorch",
+            id="sequence IDs that are strings",
+        ),
+        pytest.param(
             {"tensors": TENSORS.replace("dims: 3", "dims: 4", 1)},
             None,
             r"input 'ARGS\[0\]' of shape \[16, 4\].*unmatched dim value at 1, expected: 3, but got: 4",

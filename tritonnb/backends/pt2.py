@@ -78,6 +78,7 @@ class Pt2Model(BackendModel):
         self._shared: dict[int, Any] = {}
         for tensor in configured_tensors(context.config):
             check_has_dtype(context.config, tensor, PT2_DTYPES)
+        check_sequence_ids(context.config, PT2_DTYPES)
 
     def load(self, device_index: int) -> Any:
         """Load the archive on a device, -1 for the CPU; instances share it with ``ENABLE_WEIGHT_SHARING``."""
@@ -299,6 +300,21 @@ def check_has_dtype(config: pb.ModelConfig, tensor: ConfiguredTensor, known: Col
         raise InternalError(
             f"unsupported datatype {tensor.datatype} for {tensor.kind} '{tensor.name}' for model '{config.name}'"
         )
+
+
+def check_sequence_ids(config: pb.ModelConfig, known: Collection[str]) -> None:
+    """Check that a model can read the IDs of sequences with the configured datatype.
+
+    Raises
+    ------
+    InternalError
+        If it cannot.
+    """
+    for control_input in config.sequence_batching.control_input:
+        for control in control_input.control:
+            datatype = _config_name(control.data_type)
+            if control.kind == control.CONTROL_SEQUENCE_CORRID and datatype not in known:
+                raise InternalError(f"input '{control_input.name}' type '{datatype}' is not supported by PyTorch.")
 
 
 # --- the check of a program -----------------------------------------------------------------------

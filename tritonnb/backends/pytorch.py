@@ -21,9 +21,8 @@ from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.devices import CPU
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import boolean_parameter, find_model_file, integer_parameter
-from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, configured_tensors
+from tritonnb.backends.pt2 import AOTI_PLATFORM, Pt2Model, check_has_dtype, check_sequence_ids, configured_tensors
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
-from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.forks import fork_safe
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -306,10 +305,5 @@ def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
             )
         if tensor.kind != "input":
             datatypes[tensor.name] = tensor.datatype
-    for control_input in config.sequence_batching.control_input:
-        for control in control_input.control:
-            datatype = BY_NUMBER.get(control.data_type, INVALID).config_name
-            is_correlation_id = control.kind == control.CONTROL_SEQUENCE_CORRID
-            if is_correlation_id and datatype not in (_STRINGS, *DTYPES):
-                raise InternalError(f"input '{control_input.name}' type '{datatype}' is not supported by PyTorch.")
+    check_sequence_ids(config, (_STRINGS, *DTYPES))
     return datatypes
