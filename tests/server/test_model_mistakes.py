@@ -66,6 +66,29 @@ def test_optional_input_that_is_not_there_is_no_mistake(tmp_path: Path, caplog: 
     assert "get_input" not in caplog.text
 
 
+def test_optional_input_that_the_model_uses_without_a_check_is_named(tmp_path: Path) -> None:
+    body = "pb.get_input_tensor_by_name(request, 'option').as_numpy()"
+    with serve(tmp_path, body) as server, pytest.raises(TritonError, match="'NoneType' object") as caught:
+        server["m"](X=X)
+    assert caught.value.hint == "get_input_tensor_by_name returned None: the request lacks optional input 'option'"
+
+
+@pytest.mark.parametrize(("kind", "name", "known"), [("input", "x", "'X', 'option'"), ("output", "y", "'Y'")])
+def test_wrong_name_of_a_tensor_in_the_configuration_is_logged(
+    tmp_path: Path, kind: str, name: str, known: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(tmp_path, "return None") as server:
+        initialize = f"""
+    def initialize(self, args):
+        pb.get_{kind}_config_by_name(__import__("json").loads(args["model_config"]), "{name}")["dims"]
+"""
+        (tmp_path / "m" / "1" / "model.py").write_text(f"{HEAD}        return None\n{initialize}")
+        with pytest.raises(TritonError, match="'NoneType' object is not subscriptable"):
+            server.load("m")
+    words = f"get_{kind}_config_by_name expected an {kind} of the configuration ({known}), got '{name}'; did you mean"
+    assert caplog.text.count(words) == 1
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [

@@ -38,6 +38,10 @@ class DeclaredInputs:
     def report(self, name: object, present: Iterable[str]) -> None:
         """Set ``hint``, and log it if it has not been logged, unless the input is optional."""
         if name in self._names:
+            # Only a model that fails has not expected it.
+            self.hint = (
+                self.hint or f"get_input_tensor_by_name returned None: the request lacks optional input '{name}'"
+            )
             return
         # `present` may have controls, which are not among the configured inputs.
         known = list(dict.fromkeys([*self._names, *present]))

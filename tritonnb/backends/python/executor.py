@@ -249,7 +249,8 @@ class ModelExecutor:
         except BaseException as error:
             self._close_senders(execution, senders, streams)
             failure = self._error(self._describe(error))
-            if isinstance(error, (AttributeError, TypeError)):  # most often the model used the None that it got
+            # Most often the model used the None that it got.
+            if isinstance(error, (AttributeError, TypeError)) and "NoneType" in failure.message:
                 failure.hint = self._inputs.hint
             failure.model_error = frames_to_notes(error)
             # `model_error` has the frames of the model already; a chained traceback would show them twice.

@@ -40,8 +40,8 @@ class InstanceBinding:
         ID of the process with the server's threads.
     caller : tuple of (str, int, int), or None
         `Execution.caller` of the last batch, which threads of the model send requests for.
-    missed_outputs : set of str
-        Names of outputs that the model asked for and a response did not have: each is logged once.
+    missed : set of str
+        Tensors that the model asked for by a wrong name, and got None: each is logged once.
     """
 
     directory: Path
@@ -52,7 +52,7 @@ class InstanceBinding:
     # threads.
     process: int = field(default_factory=os.getpid)
     caller: Caller | None = None
-    missed_outputs: set[str] = field(default_factory=set)
+    missed: set[str] = field(default_factory=set)
 
     def enter(self) -> None:
         """Bind the current thread to this instance."""

@@ -159,29 +159,45 @@ def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor 
     """Return an output of a response, or None."""
     tensors = response.output_tensors()
     found = next((tensor for tensor in tensors if tensor.name() == name), None)
-    binding = current_binding()
-    if found is None and binding is not None and shown(name) not in binding.missed_outputs:
-        binding.missed_outputs.add(shown(name))
-        names = [tensor.name() for tensor in tensors]
+    if found is None:
         error = response.error()
-        _logger.warning(
-            "model instance '%s': get_output_tensor_by_name expected an output of the response (%s), got %s%s",
-            binding.name,
-            f"an error: {error.message()}" if error is not None else ", ".join(map(repr, names)) or "none",
-            shown(name),
-            did_you_mean(name, names) if isinstance(name, str) else "",
-        )
+        failure = "" if error is None else f"an error: {error.message()}"
+        names = [tensor.name() for tensor in tensors]
+        _log_missed("get_output_tensor_by_name expected an output of the response", names, name, failure)
     return found
 
 
 def get_input_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:
     """Return an input's entry in the model configuration, or None."""
-    return next((tensor for tensor in model_config.get("input", ()) if tensor["name"] == name), None)
+    return _tensor_config(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:
     """Return an output's entry in the model configuration, or None."""
-    return next((tensor for tensor in model_config.get("output", ()) if tensor["name"] == name), None)
+    return _tensor_config(model_config, "output", name)
+
+
+def _tensor_config(model_config: ConfigDict, kind: str, name: str) -> ConfigDict | None:
+    entries: dict[str, ConfigDict] = {entry["name"]: entry for entry in model_config.get(kind, ())}
+    if name not in entries:
+        _log_missed(f"get_{kind}_config_by_name expected an {kind} of the configuration", list(entries), name)
+    return entries.get(name)
+
+
+def _log_missed(expected: str, names: list[str], name: object, failure: str = "") -> None:
+    """Log, once for each name, that a model gets None: most models use it as if it were the tensor."""
+    binding = current_binding()
+    missed = f"{expected} {shown(name)}"
+    if binding is not None and missed not in binding.missed:
+        binding.missed.add(missed)
+        _logger.warning(
+            "model instance '%s': %s (%s), got %s%s",
+            binding.name,
+            expected,
+            failure or ", ".join(map(repr, names)) or "none",
+            shown(name),
+            did_you_mean(name, names) if isinstance(name, str) else "",
+        )
 
 
 def using_decoupled_model_transaction_policy(model_config: ConfigDict) -> bool:
