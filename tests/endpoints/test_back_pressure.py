@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -229,6 +230,9 @@ def test_window_of_a_full_stream_is_not_replenished(
     assert replenished in connection.wire.sent
 
 
+_EVENTS = b'POST /v2/models/echo/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{"X":7}'
+
+
 def _respond_often(monkeypatch: pytest.MonkeyPatch, count: int) -> list[InferRequest]:
     """Let the model answer many times, even if the request was cancelled; returns the cancelled requests."""
     cancelled: list[InferRequest] = []
@@ -265,13 +269,46 @@ def test_event_stream_with_too_many_unread_responses_ends_with_an_error(
     endpoints.models.load(_CONFIG + " model_transaction_policy { decoupled: true }")
     cancelled = _respond_often(monkeypatch, 1000)
     connection = endpoints.connect_http()
-    body = b'{"X":7}'
-    head = b"POST /v2/models/echo/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-    connection.feed(head % len(body) + body)
+    connection.feed(_EVENTS)
     _run_until(loop, lambda: connection.wire.sent.endswith(b"0\r\n\r\n"))
     assert len(cancelled) == 1
     assert connection.wire.sent.count(b"data: ") == 1
     assert b"generate_stream expected a client that reads its responses" in connection.wire.sent
+
+
+def test_largest_of_too_many_unread_streams_ends_and_the_others_go_on(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(back_pressure, "MAX_UNREAD_OF_CALLS", 300_000)
+    endpoints.models.load(_CONFIG + " model_transaction_policy { decoupled: true }")
+    connections = []
+    for count in (20, 50, 90, 20):  # beyond the limit with the third, 2 KB a response
+        cancelled = _respond_often(monkeypatch, count)
+        connections.append(endpoints.connect_grpc())
+        connections[-1].feed(_stream(message(1), closed=True))
+        assert len(cancelled) == (count == 90)
+    for number, connection in enumerate(connections):
+        connection.feed(_open_window(1 << 20, 0, 1))
+        _run_until(loop, lambda connection=connection: not connection.protocol.calls)  # type: ignore[misc]
+        assert (b"the most of the calls" in connection.wire.sent) == (number == 2)
+
+
+def test_generate_keeps_one_response_of_a_decoupled_model(
+    loop: Loop, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoints.models.load(_CONFIG + " model_transaction_policy { decoupled: true }")
+    sent: list[weakref.ref[Any]] = []
+
+    def answer(model: Identity, request: InferRequest) -> None:
+        for _ in range(3):
+            array = request.inputs["X"].array.copy()
+            sent.append(weakref.ref(array))
+            request.answer(InferResponse([Tensor("X", request.inputs["X"].datatype, array)], final=False))
+
+    monkeypatch.setattr(Identity, "answer", answer)
+    connection = endpoints.connect_http()
+    connection.feed(_EVENTS.replace(b"generate_stream", b"generate"))
+    _run_until(loop, lambda: bool(sent) and sent[1]() is None)
 
 
 def test_long_body_is_decompressed_on_another_thread(

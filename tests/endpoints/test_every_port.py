@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ import pytest
 
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport import server as transport
+from tritonnb.endpoints.long_work import LONG
 from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 
@@ -71,3 +73,12 @@ def test_body_beyond_the_limit_is_refused(server: Server, port: str) -> None:
 )
 def test_slow_or_oversized_head_closes_the_connection(server: Server, port: str, head: bytes) -> None:
     assert ask(server, port, head) == b""
+
+
+@pytest.mark.parametrize("port", ["port", "openai_port"])
+def test_body_that_is_read_on_another_thread_is_answered(port: str) -> None:
+    with Server(port=0, openai_port=0) as server:
+        body = json.dumps({"model": "none", "input": "a" * (LONG + 1)}).encode()
+        head = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        answer = ask(server, port, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert answer.startswith(b"HTTP/1.1 404 ")

@@ -6,8 +6,9 @@ clients, nor fill the memory:
 - What has arrived on a connection is handled in *turns* of about a millisecond (`Turns`).
 - Requests that the client has sent ahead are started while the connection has room: see `share`.
 - If the responses that clients do not read exceed a limit, connections that read nothing are closed (`SlowReaders`).
-- A call with too many responses that its client has not read is cancelled (`UnreadResponses`). A model is not held back
-  instead, since that would also hold it back for its other clients.
+- A streaming call with too many responses that its client has not read is cancelled, and so is the largest such call of
+  an endpoint if all of them together have too many (`UnreadResponses`). A model is not held back instead, since that
+  would also hold it back for its other clients.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Protocol
 
 from tritonnb.core.errors import TritonError, UnavailableError
@@ -26,8 +29,9 @@ logger = logging.getLogger(__name__)
 _TURN, _TURNS = 0.001, 4
 #: Bytes of responses that a client has not read, from which on no more of its requests are started.
 MAX_UNREAD = 64 << 20
-#: The same for the responses of one streaming call, and the bytes that a response takes in addition to its contents.
-MAX_UNREAD_OF_CALL, _OVERHEAD = 256 << 20, 2048
+#: The same for the responses of a streaming call, of all streaming calls of an endpoint, and the bytes that a response
+#: takes in addition to its contents.
+MAX_UNREAD_OF_CALL, MAX_UNREAD_OF_CALLS, _OVERHEAD = 256 << 20, 512 << 20, 2048
 #: Seconds between checks of clients that do not read, and the checks without progress after which a client is stalled.
 _INTERVAL, _CHECKS = 1.0, 5
 
@@ -39,40 +43,101 @@ class Waiting(Protocol):
         """Work for about the seconds of a turn."""
 
 
+class StreamingCalls:
+    """The streaming calls of an endpoint whose clients have responses to read.
+
+    Attributes
+    ----------
+    size : int
+        The bytes of these responses.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._calls: set[UnreadResponses] = set()
+
+    def changed(self, call: UnreadResponses, size: int) -> None:
+        """Add bytes to a call, or subtract them; end the largest call if there are too many."""
+        self.size += size
+        (self._calls.add if call.size else self._calls.discard)(call)
+        if self.size > MAX_UNREAD_OF_CALLS:
+            max(self._calls, key=attrgetter("size")).end()
+
+
 class UnreadResponses:
     """The size of the responses of one streaming call that its client has not read.
 
+    Parameters
+    ----------
+    name : str
+        Of the call, for the error.
+    calls : StreamingCalls
+        Of the endpoint.
+    end : callable
+        Called with the error for the client if the call is to end; it drops the unread responses.
+
+    Attributes
+    ----------
+    size : int
+    is_over : bool
+        The call is to end, or has ended; its responses are not counted any more.
+
     Examples
     --------
-    >>> unread = UnreadResponses("generate_stream")
-    >>> unread.add(1000), unread.add(1 << 30)
-    (True, False)
-    >>> unread.error().message.split(":")[0]
-    'generate_stream expected a client that reads its responses, got more than 256 MiB of unread ones'
+    >>> unread = UnreadResponses("generate_stream", StreamingCalls(), lambda error: print(str(error).split(":")[0]))
+    >>> unread.add(1000)
+    >>> unread.add(1 << 30)
+    generate_stream expected a client that reads its responses, got more than 256 MiB of unread ones
+    >>> unread.size, unread.is_over
+    (0, True)
     """
 
-    def __init__(self, call: str) -> None:
-        self._call = call
-        self._size = 0
+    def __init__(self, name: str, calls: StreamingCalls, end: Callable[[TritonError], None]) -> None:
+        self.size = 0
+        self.is_over = False
+        self._name = name
+        self._calls = calls
+        self._end = end
 
-    def add(self, size: int) -> bool:
-        """Count a response of some bytes; return whether the limit still holds."""
+    def add(self, size: int) -> None:
+        """Count a response of some bytes; the call ends if there are too many."""
         # Without the overhead, a model that sends empty responses could fill the memory and never reach the limit.
-        self._size += size + _OVERHEAD
-        return self._size <= MAX_UNREAD_OF_CALL
+        self._change(size + _OVERHEAD)
+        if self.size > MAX_UNREAD_OF_CALL:
+            self.end()
 
     def remove(self, size: int) -> None:
         """Count a response that was sent."""
-        self._size -= size + _OVERHEAD
+        self._change(-size - _OVERHEAD)
 
-    def error(self) -> TritonError:
-        """Return the error for the client of a call that is cancelled."""
+    def close(self) -> None:
+        """Count no response any more: the call has ended."""
+        self._change(-self.size)
+        self.is_over = True
+
+    def end(self) -> None:
+        """End the call with an error."""
+        size = self.size
+        self.close()
         # UNAVAILABLE and not INTERNAL: neither the model nor the server has failed, and a client that reads may try
         # again.
-        return UnavailableError(
-            f"{self._call} expected a client that reads its responses, got more than {MAX_UNREAD_OF_CALL >> 20} MiB of "
-            "unread ones: read them as they arrive, or send fewer requests"
+        unread = (
+            f"more than {MAX_UNREAD_OF_CALL >> 20} MiB of unread ones"
+            if size > MAX_UNREAD_OF_CALL
+            else f"{size >> 20} MiB of unread ones, the most of the calls, which have more than "
+            f"{MAX_UNREAD_OF_CALLS >> 20} MiB together"
         )
+        self._end(
+            UnavailableError(
+                f"{self._name} expected a client that reads its responses, got {unread}: read them as they arrive, or "
+                "send fewer requests"
+            )
+        )
+
+    def _change(self, size: int) -> None:
+        if not self.is_over:
+            self.size += size
+            self._calls.changed(self, size)
 
 
 class Turns:

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.core.protobuf import service_pb2 as pb
-from tritonnb.endpoints.back_pressure import Turns
+from tritonnb.endpoints.back_pressure import StreamingCalls, Turns
 from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -42,6 +42,7 @@ class RpcDispatcher:
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
         self._streams: set[InferStream] = set()
+        self._calls = StreamingCalls()
         self.turns: Turns | None = None  # of the streams
         #: Whether the metadata of a call can change its inference.
         self.needs_metadata = self._forward_pattern is not None or self._restrictions.apply_to(INFER)
@@ -164,7 +165,7 @@ class RpcDispatcher:
         if self.turns is None:
             self.turns = Turns(asyncio.get_running_loop())
         ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        stream = InferStream(self._requests(messages), submit, ends_on_error, self.turns)
+        stream = InferStream(self._requests(messages), submit, ends_on_error, self.turns, self._calls)
         self._streams.add(stream)
         try:
             async with aclosing(stream.responses()) as responses:

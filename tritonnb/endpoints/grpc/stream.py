@@ -19,7 +19,7 @@ from typing import TypeAlias
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
 from tritonnb.core.protobuf import service_pb2 as pb
-from tritonnb.endpoints.back_pressure import Turns, UnreadResponses
+from tritonnb.endpoints.back_pressure import StreamingCalls, Turns, UnreadResponses
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.engine.submission import as_triton_error
 
@@ -41,6 +41,7 @@ class InferStream:
     ends_on_error : bool
         Whether the first error of a model ends the stream.
     turns : Turns
+    calls : StreamingCalls
         Of the endpoint.
     """
 
@@ -50,13 +51,13 @@ class InferStream:
         submit: Callable[[pb.ModelInferRequest, OnResponse], Inference],
         ends_on_error: bool,
         turns: Turns,
+        calls: StreamingCalls,
     ) -> None:
         self._requests = requests
         self._submit = submit
         self._ends_on_error = ends_on_error
         self._turns = turns
-        self._unread = UnreadResponses("ModelStreamInfer")
-        self._is_over = False  # too many responses are unread
+        self._unread = UnreadResponses("ModelStreamInfer", calls, self._give_up)
         self._has_room = asyncio.Event()
         # Without a limit, although the client may not read: a model must never wait for a client. `UnreadResponses`
         # bounds it instead.
@@ -87,6 +88,7 @@ class InferStream:
                 yield message
         finally:
             reading.cancel()
+            self._unread.close()
             for inference in list(self._unanswered):
                 inference.cancel()
 
@@ -100,7 +102,7 @@ class InferStream:
             end = 0.0
             async for request in self._requests:
                 await self._begin(request)
-                if self._is_over:
+                if self._unread.is_over:
                     return
                 if self._pending >= _MAX_PENDING:
                     self._has_room.clear()
@@ -127,16 +129,19 @@ class InferStream:
 
     def _put(self, message: _Message | None) -> None:
         """Pass on a message, unless the client leaves too many unread."""
-        if self._is_over:
+        if self._unread.is_over:
             return
-        if message is None or isinstance(message, TritonError) or self._unread.add(message.ByteSize()):
+        if isinstance(message, pb.ModelStreamInferResponse):
+            self._unread.add(message.ByteSize())
+        if not self._unread.is_over:
             self._outgoing.put_nowait(message)
-            return
-        self._is_over = True
+
+    def _give_up(self, error: TritonError) -> None:
+        """End the stream with an error."""
         # What the client did not read is dropped, so that its memory is free now and not when the client notices.
         while not self._outgoing.empty():
             self._outgoing.get_nowait()
-        self._outgoing.put_nowait(self._unread.error())
+        self._outgoing.put_nowait(error)
         for inference in list(self._unanswered):
             inference.cancel()
 

@@ -14,6 +14,7 @@ from tornado import routing, web
 from tornado.websocket import WebSocketHandler
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.endpoints.back_pressure import StreamingCalls
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
@@ -154,6 +155,7 @@ class HttpEndpoint(Endpoint):
             default_handler_args=arguments,
             log_function=_log,
             long_work=self._long_work,
+            streaming_calls=StreamingCalls(),
         )
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from tornado import routing, web
 
+from tritonnb.endpoints.back_pressure import StreamingCalls
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import RAISE_BODY_SIZE, RAISE_INPUT_SIZE, HttpOptions
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES, RouteMatcher
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
+from tritonnb.endpoints.long_work import LongWork
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.engine.engine import Engine
@@ -65,7 +67,9 @@ def openai_endpoint(engine: Engine, *, host: str, options: OpenAiOptions, http: 
         For limits, allowed callers and restricted APIs; the HTTP endpoint has the same.
     """
     routes = rules(engine, http.max_input_size, Admission(http, host), options)
-    application = web.Application(routes, log_function=lambda handler: None)
+    application = web.Application(
+        routes, log_function=lambda handler: None, long_work=LongWork(), streaming_calls=StreamingCalls()
+    )
     # Requests of this API are JSON only, so that the limit for JSON is the limit for the body.
     limit, remedy = min((http.max_input_size, RAISE_INPUT_SIZE), (http.max_body_size, RAISE_BODY_SIZE))
     return Endpoint(host, HttpServer(start_in(application), max_body_size=limit, body_remedy=remedy))

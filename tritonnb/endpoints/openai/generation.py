@@ -24,6 +24,7 @@ from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, FP64, DataType
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.texts import encodable, printable
+from tritonnb.endpoints.back_pressure import StreamingCalls
 from tritonnb.endpoints.http.handlers.inference import PendingRequests
 from tritonnb.endpoints.long_work import LONG
 from tritonnb.endpoints.openai.errors import OpenAiError
@@ -328,6 +329,8 @@ class Generations(PendingRequests):
     served : ServedModel
     asked : GenerationRequest
     prompts : list of Prompt
+    calls : StreamingCalls
+        Of the endpoint.
 
     Raises
     ------
@@ -335,8 +338,10 @@ class Generations(PendingRequests):
         If the model cannot do what is asked for.
     """
 
-    def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[Prompt]) -> None:
-        super().__init__(served, functools.partial(generation_requests, served, asked, prompts))
+    def __init__(
+        self, served: ServedModel, asked: GenerationRequest, prompts: list[Prompt], calls: StreamingCalls
+    ) -> None:
+        super().__init__(served, functools.partial(generation_requests, served, asked, prompts), calls)
         stops = [StopString(text) for text in asked.sampling.get("stop", [])]
         # The model returns the prompt in front of the text, and stop strings end only what follows.
         returns_prompt = asked.echo and "exclude_input_in_output" in served.spec.inputs

@@ -254,7 +254,7 @@ class _Generation(_Inference):
 
     async def generate(self, asked: GenerationRequest, prompts: list[Prompt], form: ResponseForm) -> None:
         """Run the generations and respond."""
-        generations = Generations(self.served(asked.model), asked, prompts)
+        generations = Generations(self.served(asked.model), asked, prompts, self.streaming_calls)
         self.submit(generations, lambda: self.trace(asked.model))
         if asked.stream:
             try:
@@ -330,7 +330,9 @@ class EmbeddingsHandler(_Inference):
         asked = await self._read(lambda: read_embedding(self.request.body))
         served = self.served(asked.model)
         vector = vector_output(served)
-        requests = PendingRequests(served, lambda: [embedding_request(served, text) for text in asked.texts])
+        requests = PendingRequests(
+            served, lambda: [embedding_request(served, text) for text in asked.texts], self.streaming_calls
+        )
         self.submit(requests, lambda: None)
         vectors = {index: response async for index, response in requests.successes() if not response.empty}
         if len(vectors) < len(asked.texts):

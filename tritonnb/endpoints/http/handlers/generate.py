@@ -181,7 +181,7 @@ class GenerateHandler(InferenceHandler):
         served = self.engine.model(model, version_number(version))
         trace = self.trace(model)
         read = await self.outcome(len(self.request.body), lambda: self._read(served))
-        pending = PendingRequests(served, lambda: [read()])
+        pending = PendingRequests(served, lambda: [read()], self.streaming_calls)
         self.submit(pending, lambda: trace)
         try:
             await self._respond(pending)
@@ -197,16 +197,20 @@ class GenerateHandler(InferenceHandler):
         return request
 
     async def _respond(self, pending: PendingRequests) -> None:
-        responses = [response async for _, response in pending.responses() if not response.empty]
+        first, count = None, 0
+        async for _, response in pending.responses():
+            if not response.empty:
+                # Of a decoupled model that sends many, only the first is kept: the others could fill the memory.
+                first, count = first or response, count + 1
         # Triton 2.51 responds with 400 to every first error, because it reads the code of an error object that it has
         # freed; the intended status is used here.
-        if responses and responses[0].error is not None:
-            raise responses[0].error.fresh()
-        if len(responses) != 1:
+        if first is not None and first.error is not None:
+            raise first.error.fresh()
+        if first is None or count != 1:
             # Status 200 in spite of the error, as recorded from Triton.
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:
-            self.write(await self._written(pending.requests[0], responses[0]))
+            self.write(await self._written(pending.requests[0], first))
         await self.flush()  # chunked, as on Triton
 
     async def _written(self, request: InferRequest, response: InferResponse) -> bytes:

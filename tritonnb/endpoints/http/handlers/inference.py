@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.endpoints.back_pressure import UnreadResponses
+from tritonnb.endpoints.back_pressure import StreamingCalls, UnreadResponses
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.endpoints.long_work import LONG
 from tritonnb.engine.models.served_model import ServedModel
@@ -25,13 +25,15 @@ class PendingRequests:
     served : ServedModel
     make : callable
         Makes the requests.
+    calls : StreamingCalls
+        Of the endpoint.
 
     Attributes
     ----------
     requests : list of InferRequest
     """
 
-    def __init__(self, served: ServedModel, make: Callable[[], list[InferRequest]]) -> None:
+    def __init__(self, served: ServedModel, make: Callable[[], list[InferRequest]], calls: StreamingCalls) -> None:
         self._served = served
         try:
             self.requests = make()
@@ -42,8 +44,8 @@ class PendingRequests:
             raise
         self._submissions = [Submission(functools.partial(self._responded, n)) for n in range(len(self.requests))]
         self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
-        self._unread = UnreadResponses("generate_stream")
-        self._is_over = False  # too many responses are unread
+        self._unread = UnreadResponses("generate_stream", calls, self._give_up)
+        self._has_given_up = False
         #: The requests that the handler still waits for.
         self._awaited = set(range(len(self.requests)))
 
@@ -69,6 +71,7 @@ class PendingRequests:
 
     def cancel(self) -> None:
         """Cancel the requests that are not complete."""
+        self._unread.close()
         for submission in self._submissions:
             submission.cancel()
 
@@ -88,6 +91,7 @@ class PendingRequests:
                 if response.final:
                     self._awaited.discard(index)
                 yield index, response
+        self._unread.close()
 
     async def successes(self) -> AsyncIterator[tuple[int, InferResponse]]:
         """Yield the same responses.
@@ -104,17 +108,20 @@ class PendingRequests:
             yield index, response
 
     def _responded(self, index: int, response: InferResponse) -> None:
-        if index not in self._awaited or self._is_over:  # a model may go on after it was cancelled
+        if index not in self._awaited or self._has_given_up:  # a model may go on after it was cancelled
             return
-        if self._unread.add(_size(response)):
+        self._unread.add(_size(response))
+        if not self._has_given_up:
             self._responses.put_nowait((index, response))
-            return
-        self._is_over = True
+
+    def _give_up(self, error: TritonError) -> None:
+        """End the requests with an error, since too many responses are unread."""
+        self._has_given_up = True
         while not self._responses.empty():
             self._responses.get_nowait()
         # One error for each request, because `responses` counts final responses by request.
         for awaited in self._awaited:
-            self._responses.put_nowait((awaited, InferResponse(error=self._unread.error())))
+            self._responses.put_nowait((awaited, InferResponse(error=error)))
         self.cancel()
 
 
@@ -144,6 +151,12 @@ class InferenceHandler(Handler):
         if trace is not None:
             self._traces += (trace,)
         return trace
+
+    @property
+    def streaming_calls(self) -> StreamingCalls:
+        """The streaming calls of the endpoint."""
+        calls: StreamingCalls = self.settings["streaming_calls"]
+        return calls
 
     def submit(self, pending: PendingRequests, trace: Callable[[], Trace | None]) -> None:
         """Send requests to their model."""
