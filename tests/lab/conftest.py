@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tritonnb.lab.analysis import sustained
 from tritonnb.lab.load import trial
 from tritonnb.lab.prediction import plan_search
 from tritonnb.server.server import Server
@@ -64,6 +65,8 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find rates with a fifth of the requests, in tests that do not judge how long a rate is sustained."""
     monkeypatch.setattr(trial, "_REQUESTS", (500, 500))
     monkeypatch.setattr(plan_search, "_LIMITS", (200, 40_000))
+    monkeypatch.setattr(sustained, "_EXCEEDING_SHARE", 0)
+    monkeypatch.setattr(sustained, "_EXCEEDING", 1)
 
 
 @pytest.fixture

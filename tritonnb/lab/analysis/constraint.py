@@ -93,6 +93,11 @@ class Constraint:
         return self._condition({name: measures_ms[quantity] for quantity, name in self._names.items()})
 
 
+def percent_of(quantity: str) -> float:
+    """Return the percentage of the latencies that a percentile with that name bounds; 50 for the mean."""
+    return {"mean": 50.0, "max": 100.0}.get(quantity) or float(quantity[1:])
+
+
 def measure(latencies_ms: npt.NDArray[np.float64], name: str) -> float:
     """Return the percentile, mean or maximum with that name."""
     if name == "mean":

@@ -3,6 +3,7 @@
 A rate close to the capacity can pass one short simulation: its queue grows too slowly to be seen. So no recommended
 rate uses more than 90 % of the capacity, and the constraint holds in each of 20 simulations with other seeds, so that
 one more exceeds it in less than 5 % of the cases. Their first requests do not count, since queues need time to fill.
+Each is so long that its figures are those of a longer run: close to the capacity, long queues are rare and last.
 The capacity is what is executed under overload: requests may not fill a batch, or wait for their sequence.
 """
 
@@ -16,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.lab.analysis.constraint import percent_of
 from tritonnb.lab.simulation.latencies import SimulatedLatencies
 from tritonnb.lab.simulation.run import instance_count
 from tritonnb.recording.arrivals import Arrival
@@ -28,6 +30,10 @@ SAMPLES = 20
 SETTLED = 0.25
 #: Full batches of each instance in a simulation of a search, and of a result.
 SEARCHED, CONFIRMED = 30, 60
+#: Requests above a percentile in a simulation of a result: at least a share of the relaxation time, and a number.
+_EXCEEDING_SHARE, _EXCEEDING = 0.2, 5
+#: The most requests that a simulation needs for that: a p99.9 at 90 % of the capacity needs 32,400, for minutes.
+_MOST_TO_CONFIRM = 10_000
 #: Arrivals of an overload relative to the most that can be executed, and which of the executions count.
 _OVERLOAD, _COUNTED = 2.0, (0.2, 0.9)
 #: Steps of the search for the rate that a pipeline keeps up, and the share of requests that it then completes.
@@ -57,6 +63,32 @@ def requests_of_run(config: pb.ModelConfig, rows: float, executions: int, limits
     least, most = limits
     wanted: int = round(executions * full)
     return min(most, max(least, wanted))
+
+
+def requests_to_confirm(share: float, quantities: Sequence[str]) -> int:
+    """Return how many requests a simulation needs so that the largest of 20 percentiles is seldom below a long run's.
+
+    A queue under Poisson arrivals forgets its length within ``2 (share / (1 - share))²`` requests, 162 at 90 % of the
+    capacity, however many of them a batch has: the relaxation time of a reflected Brownian motion. Requests above a
+    percentile come together in long queues, so that many of them may still be one event.
+
+    Parameters
+    ----------
+    share : float
+        Of the capacity.
+    quantities : sequence of str
+        As of a `Constraint`.
+
+    Examples
+    --------
+    >>> requests_to_confirm(0.9, ["p99"]), requests_to_confirm(0.5, ["p99"]), requests_to_confirm(0.5, ["p99.9"])
+    (3240, 500, 5000)
+    """
+    used = min(share, MOST_OF_CAPACITY)
+    percents = [min(99.9, percent_of(name)) for name in quantities]
+    relaxation = 2 * (used / (1 - used)) ** 2
+    needed = max(_EXCEEDING, _EXCEEDING_SHARE * relaxation) / (1 - max(percents) / 100)
+    return round(min(_MOST_TO_CONFIRM, needed))
 
 
 def overload(requests: Sequence[Arrival], most: float) -> list[Arrival]:

@@ -30,6 +30,7 @@ from tritonnb.lab.analysis.sustained import (
     mean_rows,
     measured_capacity,
     requests_of_run,
+    requests_to_confirm,
 )
 from tritonnb.lab.load.load import config_of, load, step_of
 from tritonnb.lab.load.result import LoadResult
@@ -338,7 +339,8 @@ class SimulatedTrials:
             middle = (best + above) / 2
             best, above = (middle, above) if passes(middle) else (best, middle)
         while best >= lowest:
-            if kept := certain_runs(runs(best, SAMPLES, confirmed), lambda one: one.meets):
+            requests = min(_REQUESTS[1], max(confirmed, requests_to_confirm(best, constraint.quantities)))
+            if kept := certain_runs(runs(best, SAMPLES, requests), lambda one: one.meets):
                 found = at(best, kept, meets=True)
                 if constraint.holds(found.latencies_ms):  # all samples together: what is shown
                     return found

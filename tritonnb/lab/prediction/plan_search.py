@@ -20,7 +20,14 @@ from tritonnb.core.option_types import with_checked_types
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.constraint import Constraint, measure
 from tritonnb.lab.analysis.learned_times import PIECES
-from tritonnb.lab.analysis.sustained import MOST_OF_CAPACITY, SAMPLES, SETTLED, certain_runs, mean_rows
+from tritonnb.lab.analysis.sustained import (
+    MOST_OF_CAPACITY,
+    SAMPLES,
+    SETTLED,
+    certain_runs,
+    mean_rows,
+    requests_to_confirm,
+)
 from tritonnb.lab.load.notebook_wait import shown_progress
 from tritonnb.lab.prediction.plan import Option, Plan, cost_of
 from tritonnb.lab.prediction.prediction import Figures, Prediction, Range, simulated_figures
@@ -256,8 +263,14 @@ class _Search:
                 found = sorted([*found, (cost, edits, models)], key=lambda entry: entry[0])[:count]
         return [(edits, models, round(cost[0])) for cost, edits, models in found]
 
+    def _confirmed(self, models: TimedModels, replicas: int, number: int, rate: float) -> Figures:
+        """Simulate a group for as long as the figures of a result need."""
+        share = rate / self._rate * self._least(models) / replicas
+        least = requests_to_confirm(share, self._constraint.quantities)
+        return self._simulated(models, replicas, number, rate, _CONFIRMED, least)
+
     def _simulated(
-        self, models: TimedModels, replicas: int, number: int, executions: int, rate: float | None = None
+        self, models: TimedModels, replicas: int, number: int, rate: float, executions: int, requests: int = 0
     ) -> Figures:
         """Simulate a group of replicas under its share of the arrivals."""
         group, seed = min(replicas, GROUP), self._seed + number
@@ -266,9 +279,9 @@ class _Search:
         arrivals = resampled_arrivals(
             self._arrivals,
             seed,
-            self._twin.rate / (rate or self._rate),
+            self._twin.rate / rate,
             share=group / replicas,
-            count=round(min(most, max(least, executions * full))),
+            count=round(min(most, max(least, requests, executions * full))),
         )
         figures = simulated_figures(models, arrivals, seed, settled=SETTLED, replicas=group)
         self._step()
@@ -276,7 +289,7 @@ class _Search:
 
     def _samples(self, models: TimedModels, replicas: int, rate: float | None = None) -> Iterator[Figures]:
         for number in range(SAMPLES):
-            yield self._simulated(models, replicas, number, _CONFIRMED, rate)
+            yield self._confirmed(models, replicas, number, rate or self._rate)
 
     def _holds(self, figures: Figures) -> bool:
         return not figures.refused and self._constraint.holds(figures.latencies_ms)
@@ -323,7 +336,7 @@ class _Search:
 
         def suffice(replicas: int) -> bool:
             if replicas not in tried:
-                tried[replicas] = self._simulated(models, replicas, 0, _SEARCHED)
+                tried[replicas] = self._simulated(models, replicas, 0, self._rate, _SEARCHED)
             return self._holds(tried[replicas])
 
         least = self._least(models)
@@ -365,12 +378,12 @@ class _Search:
     def _highest_rate(self, models: TimedModels, replicas: int) -> tuple[float, str]:
         """Return the highest rate that satisfies the constraint, and its limit."""
         low, high = self._rate, MOST_OF_CAPACITY * replicas * self._rate / self._least(models)
-        broken = self._simulated(models, replicas, 0, _CONFIRMED, high)
+        broken = self._confirmed(models, replicas, 0, high)
         if self._holds(broken):
             low = high
         for _ in range(_STEPS if low < high else 0):
             middle = (low + high) / 2
-            figures = self._simulated(models, replicas, 0, _CONFIRMED, middle)
+            figures = self._confirmed(models, replicas, 0, middle)
             if self._holds(figures):
                 low = middle
             else:

@@ -13,6 +13,7 @@ from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.option_types import with_checked_types
+from tritonnb.lab.analysis.constraint import percent_of
 from tritonnb.lab.analysis.interference import InterferenceTable
 from tritonnb.lab.analysis.learned_times import LearnedTimes, Stall
 from tritonnb.lab.load.notebook_wait import shown_progress
@@ -343,8 +344,7 @@ class Twin:
         quantity : str
             ``p90``, ``mean`` or ``max``, as in a `Constraint`.
         """
-        percent = {"mean": 50.0, "max": 100.0}.get(quantity) or float(quantity[1:])
-        nearest = min((50, 95, 99), key=lambda known: abs(known - percent))
+        nearest = min((50, 95, 99), key=lambda known: abs(known - percent_of(quantity)))
         return self.misfits[f"latency_p{nearest}_ms"]
 
     def stalls_text(self) -> str:
