@@ -216,6 +216,26 @@ def test_plan_names_the_stalls_that_violate_the_constraint() -> None:
         stalled.twin().plan("p99 < 50 ms", rate=10, max_batch_size=[1])
 
 
+@pytest.mark.usefixtures("short_searches")
+@pytest.mark.parametrize(
+    ("constraint", "seconds", "stall_ms", "remark"),
+    [
+        ("p95 < 40 ms", 2, 0, "no stall was recorded in 2.0 s: the p95 is not certain, record at least 6 s"),
+        ("mean < 30 ms and p99.9 < 60 ms", 2, 0, "the p99.9 is not certain, record at least 300 s"),
+        ("p95 < 40 ms", 7, 0, None),
+        ("p95 < 99 ms", 2, 80, None),
+    ],
+)
+def test_plan_says_for_which_quantity_the_recording_is_too_short_to_exclude_stalls(
+    constraint: str, seconds: int, stall_ms: int, remark: str | None
+) -> None:
+    """With 0.3 stalls per second, 55 % of the recordings of 2 s contain none, and the p95 was twice as long."""
+    times_ms = itertools.chain([5] * 50, [5 + stall_ms], itertools.repeat(5))
+    recording = tnb.simulate(CONFIG, [(20_000 * n, 1) for n in range(50 * seconds)], lambda _: next(times_ms) * 10**6)
+    remarks = " ".join(recording.twin().plan(constraint, rate=100, **FIXED).best.prediction.remarks)
+    assert remark in remarks if remark else "no stall" not in remarks
+
+
 def test_constraint_that_holds_in_a_part_of_the_simulations_is_refused() -> None:
     """One of 120 executions takes longer: at times that is one request of a hundred, at times not."""
     times_ns = itertools.cycle([5_000_000] * 119 + [205_000_000])

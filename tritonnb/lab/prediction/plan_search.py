@@ -367,6 +367,7 @@ class _Search:
             chosen = self._certain_samples(models, needed)
         replicas = needed + self._spare
         remarks = self._twin.remarks(chosen, self._rate / replicas, models)
+        remarks += self._twin.remarks_on_missing_stalls(self._constraint.quantities)
         if replicas > max(1, len(self._twin.recording.replicas)):
             remarks.append(f"{replicas} replicas were not recorded: assumed to be as fast as the recorded server")
         prediction = Prediction.from_runs(chosen, remarks, self._twin.misfits)

@@ -39,6 +39,8 @@ _FEWEST_SAMPLES = 10
 _EXTRAPOLATION_FACTOR = 1.1
 #: A larger variation of the speed is a remark.
 _NOTABLE_SPEED_VARIATION = 0.1
+#: A machine may stall for that many seconds, and this many times in a recording of which 5 % contain no stall.
+_STALL_S, _UNSEEN_STALLS = 0.1, 3.0
 #: A smaller misfit is none: what chance explains was subtracted.
 _SMALLEST_MISFIT = 0.0005
 #: The least misfits: requests reach a server some microseconds later than planned, and then join other batches.
@@ -294,6 +296,24 @@ class Twin:
             yield text
         if times.speed_variation > _NOTABLE_SPEED_VARIATION:
             yield f"execution times changed from part to part of the recording: by {times.speed_variation:.0%}"
+
+    def remarks_on_missing_stalls(self, quantities: Iterable[str]) -> list[str]:
+        """Name the highest percentile that stalls may decide which a recording without stalls is too short to exclude.
+
+        Parameters
+        ----------
+        quantities : iterable of str
+            As of a `Constraint`.
+        """
+        learned = [times.without_pauses.executions for times in self.models.times.values()]
+        span_s = max(known[-1].begin_ns - known[0].begin_ns for known in learned) / 1e9
+        quantity = max(quantities, key=percent_of)
+        needed_s = _UNSEEN_STALLS * _STALL_S / (1 - min(99.9, percent_of(quantity)) / 100)
+        if span_s >= needed_s or any(times.stalls for times in self.models.times.values()):
+            return []
+        return [
+            f"no stall was recorded in {span_s:.1f} s: the {quantity} is not certain, record at least {needed_s:.0f} s"
+        ]
 
     def _unknown_pairs(self) -> list[str]:
         """Return the remarks on models that were never executed at the same time, if there are any."""
