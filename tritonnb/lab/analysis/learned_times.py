@@ -39,6 +39,8 @@ _PAUSE = 10
 _LEAST_SHARED = 0.1
 #: If it is not known which instance ran which execution, at least this share of them is not stalled, but of a slow one.
 _LEAST_SLOW = 0.1
+#: A slope of less than this many standard errors is chance.
+_SIGNIFICANT = 3.0
 #: An instance does not get faster below, or slower above, these idle times in ms.
 _LEAST_IDLE_MS, _MOST_IDLE_MS = 1.0, 1000.0
 
@@ -481,8 +483,12 @@ def _log_ms(idle_ns: float) -> float:
 
 
 def _slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Return the slope of y over x by least squares, and its certainty (0 to 1) by the number of points."""
-    mean_x = sum(x) / len(x)
-    spread = sum((one - mean_x) ** 2 for one in x)
-    slope = sum((one - mean_x) * other for one, other in zip(x, y, strict=True)) / spread if spread else 0.0
-    return slope, spread / (spread + LEAST_BATCHES)
+    """Return the slope of y over x by least squares, and its certainty: 0 within three standard errors, up to 1."""
+    if len(set(x)) < 3:
+        return 0.0, 0.0
+    slope, start = statistics.linear_regression(x, y)
+    mean_x = statistics.fmean(x)
+    spread = math.fsum((one - mean_x) ** 2 for one in x)
+    scatter = math.fsum((other - start - slope * one) ** 2 for one, other in zip(x, y, strict=True))
+    error = math.sqrt(scatter / (len(x) - 2) / spread)
+    return slope, max(0.0, 1 - (_SIGNIFICANT * error / slope) ** 2) if slope else 0.0
