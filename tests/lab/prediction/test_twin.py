@@ -148,17 +148,22 @@ def test_idle_times_do_not_make_the_machine_look_slower() -> None:
     assert often.relative_duration(rarely) == pytest.approx(1, rel=0.1)
 
 
-def test_cost_of_another_instance_falls_with_the_size() -> None:
-    """Instances that share a part of the machine, such as its memory, disturb longer executions less."""
+@pytest.mark.parametrize("shares_cores", [True, False])
+def test_cost_of_another_instance_is_learned_for_each_size(*, shares_cores: bool) -> None:
+    """Instances that share cores disturb longer executions as much in proportion; those that share the memory, less."""
     alone_ms = {rows: 5.0 + rows for rows in range(1, 9)}
     executions = tnb.simulate(TWO, tnb.poisson(300, 20, seed=2), tnb.linear(1, 5)).twin().times.executions
-    cost_ms = {rows: (math.sqrt(ms**2 + 4 * 27) - ms) / 2 for rows, ms in alone_ms.items()}
+    cost_ms = {
+        rows: 0.7 * ms if shares_cores else (math.sqrt(ms**2 + 4 * 27) - ms) / 2 for rows, ms in alone_ms.items()
+    }
     slowed = [
         replace(one, time_ns=round((alone_ms[one.rows] + one.shared * cost_ms[one.rows]) * MS)) for one in executions
     ]
     single = LearnedTimes(tuple(slowed)).for_instances(1)
-    for rows in (1, 2, 4, 6):
+    for rows in (1, 2, 3):
         assert single.function(rows) == pytest.approx(alone_ms[rows] * MS, rel=0.03)
+    for rows in (4, 5):  # these rarely begin alone: the cost is the share of the nearest size
+        assert single.function(rows) == pytest.approx(alone_ms[rows] * MS, rel=0.03 if shares_cores else 0.1)
 
 
 def test_executions_of_the_only_instance_vary_like_undisturbed_ones() -> None:

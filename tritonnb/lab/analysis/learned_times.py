@@ -23,7 +23,7 @@ from tritonnb.lab.analysis.instance_speeds import (
 from tritonnb.lab.analysis.interference import Company, Interference, companies, interference_in, slow_down_of
 from tritonnb.lab.analysis.recorded_executions import RecordedExecution
 from tritonnb.lab.analysis.slow_down import SlowDown
-from tritonnb.lab.analysis.typical_times import STALL_FACTOR, TypicalTimes
+from tritonnb.lab.analysis.typical_times import RARE_COUNT, STALL_FACTOR, TypicalTimes
 from tritonnb.lab.simulation.service import Draw, Service, VaryingService
 
 #: A resampled run consists of pieces of the recording, each of this share of it, so that slow phases and bursts stay
@@ -98,24 +98,28 @@ class LearnedTimes(VaryingService):
     def _cost_of_another(self) -> Callable[[int], float] | None:
         """Return by how many ns executions of a size are longer if another instance is always busy; None if unknown.
 
-        Whether one is busy when an execution begins does not depend on how long it takes: that tells the cost for the
-        size that most often begins alone. It is lower for larger batches: instances share a part of the machine, such
-        as its memory, which each needs for equally long, so that two need it at once more rarely.
+        Whether one is busy when an execution begins does not depend on how long it takes: that tells the cost of sizes
+        that often begin alone and beside another execution. Other sizes lose the same share as the nearest of them.
         """
-        known = [one for one, _ in self._regular]
-        size = statistics.mode([one.rows for one in known if one.busy == 1] or [0])
-        alone, beside = (
-            [one for one in known if one.rows == size and (one.busy > 1) == more] for more in (False, True)
-        )
-        if min(len(alone), len(beside)) < LEAST_BATCHES:
+        by_size: dict[int, tuple[list[RecordedExecution], list[RecordedExecution]]] = defaultdict(lambda: ([], []))
+        for one, _ in self._regular:
+            by_size[one.rows][one.busy > 1].append(one)
+        shares = {
+            rows: self._lost_ns(*groups) / max(1.0, self.function(rows))
+            for rows, groups in sorted(by_size.items())
+            if min(map(len, groups)) >= RARE_COUNT
+        }
+        if not shares:
             return None
+        return lambda rows: self.function(rows) * shares[min(shares, key=lambda known: abs(known - rows))]
+
+    def _lost_ns(self, alone: Sequence[RecordedExecution], beside: Sequence[RecordedExecution]) -> float:
+        """Return by how many ns executions that begin beside another one would be longer if they shared all the time."""
         (faster_ns, other), (slower_ns, shared) = (
             (statistics.median(map(self._not_idle_ns, group)), statistics.median(one.shared for one in group))
             for group in (alone, beside)
         )
-        most_ns = max(0.0, slower_ns - faster_ns) / max(_LEAST_SHARED, shared - other)
-        typical_ns = max(1.0, self.function(size))
-        return lambda rows: most_ns * typical_ns / max(1.0, self.function(rows))
+        return max(0.0, slower_ns - faster_ns) / max(_LEAST_SHARED, shared - other)
 
     def _not_idle_ns(self, one: RecordedExecution) -> float:
         """Return how long an execution would have taken on an average instance, without idle times before it."""
