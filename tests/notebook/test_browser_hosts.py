@@ -11,12 +11,16 @@ import pytest
 import tritonnb as tnb
 from tests.notebook.test_browser_ensemble_graph import graph_of
 from tests.notebook.test_browser_view_truth import DELAYED
+from tests.notebook.test_step_batches import picture
+from tritonnb.client.connection import RemoteModelHandle
 from tritonnb.notebook import views
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.containers import Markup
 from tritonnb.notebook.dashboard import Charts, ModelList, Tiles
 from tritonnb.notebook.debugger_view import DebuggerPanel
 from tritonnb.notebook.ensemble_view import Graph
+from tritonnb.notebook.statistics_view import StatisticsView
+from tritonnb.notebook.step_batches import StepBatches
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.widget_files import stylesheet
 
@@ -138,6 +142,32 @@ def of_model(open_widget: Callable[[Any], Any]) -> Callable[[], Any]:
     return opened
 
 
+def of_remote(open_widget: Callable[[tnb.Remote], Any]) -> Callable[[], Any]:
+    """A widget of another server, which has ended."""
+
+    def opened() -> Any:
+        with tnb.Server(port=0) as server:
+
+            @server.model(max_batch_size=8)
+            def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+                return X * 2
+
+            with tnb.connect(server.url) as remote:
+                return open_widget(remote)
+
+    return opened
+
+
+def statistics(model: RemoteModelHandle) -> Markup:
+    """Two seconds of a model."""
+    view = StatisticsView(model)
+    for rows in (1, 3):
+        model(X=[[1.0]] * rows)
+        view.refresh()
+    view.close()
+    return Markup(view.picture.value + view.table.value + view.batch_sizes.value)
+
+
 WIDGETS: dict[str, Any] = {
     "batches": lambda: BatchView(recorded_history(REC)),
     "live batches": of_model(lambda model: model.watch()),
@@ -151,6 +181,8 @@ WIDGETS: dict[str, Any] = {
     "charts": lambda: Charts(series=SERIES, recent={"rate": 1, "errors": 0, "n": 3, "busy": 0.2}, periods=[]),
     "ensemble graph": graph,
     "table": lambda: Markup(REC.blame()._repr_html_()),
+    "statistics": of_remote(lambda remote: statistics(remote["double"])),
+    "step batches": lambda: StepBatches(picture=picture()),
 }
 
 

@@ -138,7 +138,7 @@ def statistics_card(stats: Mapping[str, Any]) -> str:
         for entry, parts, total, count in zip(entries, means, totals, counts, strict=True)
     ]
     named = zip(_PART_NAMES, PARTS.values(), strict=True)
-    legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for name, colour in named)
+    legend = " ".join(f"<span aria-hidden='true' style='color:{colour}'>■</span> {name}" for name, colour in named)
     titles = ("batch size (rows)", "executions", "input ms", "compute ms", "output ms", "ms per row", Html(legend))
     return lead + html_table(titles, rows)
 

@@ -32,7 +32,9 @@ _SHOWN, _LISTED, _RECENT = 60, 10, 5
 #: Batch sizes that have their own row in a picture; of more, neighbours share a row.
 _MOST_SIZES = 12
 _TITLES = ("from", "requests/s", "mean batch (rows)", "batches (rows×count)", "queue (ms)", "compute (ms)")
-_STYLE = f"<style>{style_sheet('.tnb-statistics', DARK_PAGES)}{(STATIC / 'statistics.css').read_text('utf-8')}</style>"
+#: A widget around it knows what is painted behind it; alone, in saved notebooks, it has the colours of the page.
+_COLOURS = style_sheet(".tnb-statistics:not(.tnb-controls *)", DARK_PAGES)
+_STYLE = f"<style>{_COLOURS}{(STATIC / 'statistics.css').read_text('utf-8')}</style>"
 
 #: Pixels: of a picture, of the names at its left, of a row of sizes, of the other parts, and between parts.
 _WIDTH, _LEFT, _ROW, _BAND, _GAP = 900, 150, 14, 56, 22
@@ -330,8 +332,8 @@ def picture(seconds: Iterable[Second]) -> str:
     parts = [
         *_labels("requests/s", f"{most_rate:,.3g}", 0),
         *_labels("mean time (ms):", f"{most_ms:,.3g}", times_top),
-        _text(_LEFT - 50, times_top + 40, "execution", "tnb-execution"),
-        _text(_LEFT - 50, times_top + 26, "queue", "tnb-queue"),
+        *_legend("execution", times_top + 40),
+        *_legend("queue", times_top + 26),
         _text(_LEFT - 50, sizes_top - 6, "batch size"),
         *(_text(_LEFT - 6, sizes_top + row * _ROW + 11, _name(group)) for row, group in enumerate(reversed(groups))),
     ]
@@ -377,8 +379,12 @@ def _labels(name: str, most: str, top: float) -> list[str]:
     return [_text(_LEFT - 50, top + 12, name), _text(_LEFT - 6, top + 12, most), _text(_LEFT - 6, top + _BAND, "0")]
 
 
-def _text(x: float, y: float, text: str, name: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="end" class="{name}">{html.escape(text)}</text>'
+def _legend(name: str, y: float) -> list[str]:
+    return [_rectangle(f"tnb-{name}", _LEFT - 58, y - 8, 8, 8), _text(_LEFT - 62, y, name)]
+
+
+def _text(x: float, y: float, text: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="end">{html.escape(text)}</text>'
 
 
 def _rectangle(name: str, x: float, y: float, width: float, height: float, more: str = "") -> str:
