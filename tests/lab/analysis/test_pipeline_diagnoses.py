@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from google.protobuf import text_format
 
+import tritonnb as tnb
 from tests.recording.test_pipelines import Events
 from tritonnb.core.events import BatchExecuted, BatchSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.lab.analysis.diagnoses import Diagnosis
+from tritonnb.lab.simulation.service import Service
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY
 
@@ -72,6 +75,21 @@ def test_limit_after_one_more_instance_is_that_of_the_next_step() -> None:
     assert "would limit the rate first" in diagnosis.text
     assert "where 'b' is the limit" in diagnosis.text
     assert round(float(str(diagnosis.evidence["limit_with_one_more"]))) == 250
+
+
+def test_caller_that_waits_for_a_full_queue_is_no_bottleneck() -> None:
+    models = {
+        "caller": "max_batch_size: 8 instance_group { count: 64 }",
+        "tokens": "max_batch_size: 8 instance_group { count: 1 }",
+        "network": "max_batch_size: 8 dynamic_batching { } instance_group { count: 1 }",
+    }
+    times: dict[str, Service] = {"tokens": tnb.fixed(8), "network": tnb.fixed(12)}
+    times["caller"] = tnb.calling(["tokens", "network"])
+    rec = tnb.simulate(models, tnb.poisson(140, 3, seed=1), times)
+    [diagnosis] = [diagnosis for diagnosis in rec.diagnoses() if diagnosis.name == "bottleneck"]
+    assert diagnosis.evidence["step"] == "tokens"
+    assert diagnosis.evidence["limits"]["tokens"] == pytest.approx(125)
+    assert diagnosis.evidence["limits"]["caller"] == pytest.approx(64 / 0.020)
 
 
 def test_steps_that_slow_each_other_down_share_cores() -> None:

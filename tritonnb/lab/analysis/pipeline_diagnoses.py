@@ -9,7 +9,7 @@ import itertools
 import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -94,6 +94,12 @@ def loads(rec: Recording, pipeline: Pipeline) -> list[_Load]:
     batches: dict[str, list[Batch]] = defaultdict(list)
     for batch in rec.batches:
         batches[batch.model].append(batch)
+    queued_ns = {
+        one.record.batch: _calls_queued_ns(one)
+        for root in pipeline.requests
+        for one in root.walk()
+        if one.record is not None and any(step.kind == CALL for step in one.steps)
+    }
     begin_ns = min(request.received_ns for request in pipeline.requests)
     span_ns = max(1, max(request.ended_ns for request in pipeline.requests) - begin_ns)
     found = []
@@ -103,13 +109,27 @@ def loads(rec: Recording, pipeline: Pipeline) -> list[_Load]:
             instances = max(instances, len(instances_of(model, rec.configs[model])))
         times: dict[int, list[int]] = defaultdict(list)
         for batch in batches[model]:
-            times[batch.size].append(batch.compute_ns)
+            # Another model's queue is its limit: with shorter ones, the same instances make more calls.
+            times[batch.size].append(batch.compute_ns - queued_ns.get(batch.number, 0))
         busy = sum(batch.compute_ns for batch in batches[model]) / span_ns / instances
         row_ns, best_rows = min((statistics.median(every) / max(1, size), size) for size, every in times.items())
         limit = instances * 1e9 / max(1, row_ns) * len(pipeline.requests) / rows[model]
         mean_ms = statistics.fmean(batch.compute_ns for batch in batches[model]) / 1e6
         found.append(_Load(model, instances, busy, limit, best_rows, mean_ms))
     return sorted(found, key=lambda load: load.limit)
+
+
+def _calls_queued_ns(caller: PipelineRequest) -> int:
+    """Return how long calls of a request were queued while none of them was executed."""
+    records = [(one, one.record) for one in caller.walk() if one is not caller and one.record is not None]
+    executed = [(record.exec_start_ns, record.exec_end_ns) for one, record in records if not one.steps]
+    queued = [(one.received_ns, record.exec_start_ns) for one, record in records]
+    return _covered_ns(queued + executed) - _covered_ns(executed)
+
+
+def _covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+    times, counts = count_overlaps(spans)
+    return sum(later - time for (time, later), count in zip(itertools.pairwise(times), counts, strict=False) if count)
 
 
 def bottleneck(rec: Recording, pipeline: Pipeline) -> Findings:
