@@ -268,9 +268,9 @@ async def large_pipelines(target: Target) -> None:
     await _never_read(target, target.http, 20, (_HEAD + head + header + bytes(size)) * 10, 20)
 
 
-def _message() -> bytes:
-    request = pb.ModelInferRequest(model_name="identity_fp32")
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 2])
+def _message(model: str = "identity_fp32") -> bytes:
+    request = pb.ModelInferRequest(model_name=model)
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[2] if model == "flood" else [1, 2])
     request.raw_input_contents.append(bytes(8))
     body: bytes = request.SerializeToString()
     return struct.pack(">BI", 0, len(body)) + body
@@ -308,6 +308,42 @@ async def stream(target: Target) -> None:
     await _never_read(target, target.grpc, 1, data, 30)
 
 
+_FLOOD = """
+import threading
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.send, args=(request.get_response_sender(),), daemon=True).start()
+
+    def send(self, sender):
+        array = np.zeros(1 << 20, np.float32)
+        for _ in range(1000):
+            if sender.is_cancelled():
+                break
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+_FLOOD_CONFIG = """backend: "python" input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 2 ] }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: -1 } model_transaction_policy { decoupled: true }"""
+
+
+async def slow_streams(target: Target) -> None:
+    """Eight gRPC streams of a decoupled model with 1,000 responses of 4 MB, of clients that do not read, for 10 s."""
+    message = _message("flood")
+    data = _PREFACE + _frame(1, 4, 1, _grpc_head("ModelStreamInfer")) + _frame(0, 0, 1, message)
+    await _never_read(target, target.grpc, 8, data, 10)
+
+
+async def slow_event_streams(target: Target) -> None:
+    """The same over HTTP, with ``generate_stream``: the model's output in JSON."""
+    body = b'{"INPUT0":[1,2]}'
+    head = b"POST /v2/models/flood/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    await _never_read(target, target.http, 8, head % len(body) + body, 10)
+
+
 async def grpc_bombs(target: Target) -> None:
     """20 gRPC messages that decompress to 1 GiB."""
     bomb = await asyncio.to_thread(gzip.compress, bytes(2**30), 9)
@@ -338,7 +374,7 @@ ATTACKS: dict[str, Attack] = {
     for attack in (
         *(idle, slow_heads, slow_prefaces, head_floods, huge_lengths, announced, bombs, resets, pings),
         *(continuations, settings, descriptors, escapes, shapes, documents, pipelines, large_pipelines),
-        *(calls, stream, grpc_bombs, counts),
+        *(calls, stream, slow_streams, slow_event_streams, grpc_bombs, counts),
     )
 }
 
@@ -376,6 +412,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the server inherits it
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "identity_fp32").symlink_to(ROOT / "model_repository" / "identity_fp32")
+        (Path(scratch) / "flood" / "1").mkdir(parents=True)
+        (Path(scratch) / "flood" / "1" / "model.py").write_text(_FLOOD)
+        (Path(scratch) / "flood" / "config.pbtxt").write_text(_FLOOD_CONFIG)
         for name in options.names or ATTACKS:
             _run(ATTACKS[name], scratch)
 

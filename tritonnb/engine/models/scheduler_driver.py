@@ -22,6 +22,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.engine.execution.instance import Instance
 from tritonnb.engine.execution.loop import EarliestTimer, run_in_thread, run_on_thread
+from tritonnb.engine.execution.sent_responses import SentResponses
 from tritonnb.engine.models.instance_set import InstanceSet
 from tritonnb.engine.models.sequence_inputs import SequenceInputs
 from tritonnb.engine.models.served_model import ServedModel
@@ -93,6 +94,7 @@ class SchedulerDriver:
         self._is_started = False
         self._last_ns = 0  # time of the scheduler's last stimulus
         self._orders: dict[InferRequest, ResponseOrder] = {}
+        self._sent = SentResponses(loop, self._respond_sent)
         self._responses_sent: dict[int, tuple[int, int]] = {}
         self._sequences_ended: asyncio.Future[None] | None = None  # during `wait_until_sequences_end`
         self._is_freed = False  # or is being freed
@@ -285,7 +287,7 @@ class SchedulerDriver:
         if order is not None:
             self._orders.update((request, order) for request in decision.requests if request is not None)
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
-        execution = Execution(requests, decision.size, self._respond_threadsafe, number)
+        execution = Execution(requests, decision.size, self._sent.send, number)
         instance.busy = True
         return instance, execution
 
@@ -400,9 +402,6 @@ class SchedulerDriver:
             del self._orders[request]
         for ordered_request, ordered_response in order.add_response(request, response):
             self._served.respond(ordered_request, ordered_response)
-
-    def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:
-        self._loop.call_soon_threadsafe(self._respond_sent, request, response)
 
     def _respond_sent(self, request: InferRequest, response: InferResponse) -> None:
         if not self._served.decoupled:
