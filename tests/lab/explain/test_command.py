@@ -49,7 +49,8 @@ def test_page_says_what_the_package_says(files: list[str]) -> None:
     sources = [{"name": Path(path).name, "text": Path(path).read_text()} for path in files]
     message = {"do": "explain", "sources": sources, "seconds": None}
     answer = json.loads(Session().answer(json.dumps(message)))["result"]
-    assert answer == {"markdown": tnb.explain(*files).markdown(), "refused": []}
+    directory = f"{Path(files[0]).parent.name}/"  # which browsers do not tell
+    assert answer == {"markdown": tnb.explain(*files).markdown().replace(directory, ""), "refused": []}
 
 
 def test_trace_that_cannot_be_read_is_refused_with_its_name() -> None:

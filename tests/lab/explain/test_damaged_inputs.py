@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.lab.explain.test_public_questions import CASES, report, stats, summary
+from tests.lab.explain.test_traces import trace
 
 CSV = "Concurrency,Inferences/Second,Server Queue,Server Compute Infer,p99 latency\n1,100,10,9000,9500\n"
 TABLE = "│ Request Latency (ms) │ 20.00 │\n│ Request Throughput (requests/sec) │ 50.00 │\n"
@@ -44,6 +46,8 @@ def without_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
         ("Concurrency,Inferences/Second\n1,1", ""),
         ("Concurrency,Inferences/Second,p99 latency\n1,10", "line 2: expected 3 numbers as in the header"),
         ("Concurrency,Inferences/Second,p99 latency\n1,nan,3", "line 2"),
+        (CSV.replace(",", ";"), "line 1: expected commas between the cells"),
+        ("name: 'm'\nk\x00: 1", "line 2: expected a text in UTF-8, or in UTF-16 with a byte order mark, got"),
         ('nv_inference_count{model="m"} 1e400', "line 1: expected a finite number"),
         ('nv_inference_count{model="m", 7', "is it cut off?"),
         ('nv_gpu_utilization{gpu_uuid="x"} 0.5', "expected metrics of models"),
@@ -62,6 +66,19 @@ def test_what_cannot_be_read_is_refused_with_its_reason_and_no_cause(source: Any
     assert "/tmp" not in str(answer)
     assert "inf " not in str(answer).replace("infer", "")
     assert {*answer.causes.values()} <= {""}
+
+
+@pytest.mark.parametrize("text", [trace(20), CSV, LEVEL])
+def test_compressed_file_is_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert tnb.explain(path).refused == [
+        "'file.gz': expected a text, got a compressed file: unpack it with gunzip first"
+    ]
+
+
+def test_configuration_that_cannot_be_parsed_proves_nothing() -> None:
+    assert "it proves: nothing, because it cannot be parsed" in str(tnb.explain("max_batch_size: 8 dynamic_batching {"))
 
 
 @pytest.mark.usefixtures("without_simulations")

@@ -124,7 +124,8 @@ def _why_partly(figures: Figures, config: pb.ModelConfig | None) -> str:
         return f"more than {figures.clients:g} requests are never in the server"
     is_busy = figures.busy is not None and figures.busy >= BUSY * max(1, instances_of(config))
     if config is not None and not is_busy:
-        preferred = [*config.dynamic_batching.preferred_batch_size]
+        # Triton adds the preferred size max_batch_size to configurations that it returns.
+        preferred = [size for size in config.dynamic_batching.preferred_batch_size if size != config.max_batch_size]
         goal = min(preferred, default=config.max_batch_size)
         name = f"preferred_batch_size {preferred}" if preferred else f"max_batch_size {goal}"
         rows, delay_ms = figures.mean_rows or figures.mean_requests or 0, queue_delay_ns(config) / 1e6

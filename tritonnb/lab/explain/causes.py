@@ -333,11 +333,14 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
     if idle:
         when = "if the load was there all the time between both (otherwise give its seconds), " \
             if figures.is_time_estimated else ""  # fmt: skip
+        known = (
+            f"of {pluralize(count, 'instance')} execute" if instances_of(config) else "execute, of an unknown number"
+        )
         return (
             "",
-            f"{when}instances idle (on average {busy:.2f} of {pluralize(count, 'instance')} execute), and yet requests "
-            f"wait {queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests of more "
-            f"rows or other shapes than fit together, a queue delay, or executions that at times stall",
+            f"{when}instances idle (on average {busy:.2f} {known}), and yet requests wait {queue:.1f} ms: averages do "
+            f"not tell why. Requests that arrive in bursts do that, requests of more rows or other shapes than fit "
+            f"together, a queue delay, or executions that at times stall",
         )
     words = f"max_queue_delay is {delay_ms:g} ms; " if delay_ms else ""
     if busy is None:

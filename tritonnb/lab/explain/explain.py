@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tritonnb.client.known_defects import known_defects
@@ -23,7 +22,7 @@ from tritonnb.lab.explain import batches, causes
 from tritonnb.lab.explain.changes import effects
 from tritonnb.lab.explain.figures import Content, Figures
 from tritonnb.lab.explain.readers import figures_of_counters, read
-from tritonnb.lab.traces.from_trace import from_trace
+from tritonnb.lab.explain.traces import TRACE, figures_of, models_in, read_traces
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.statistics_entry import difference
@@ -173,13 +172,15 @@ def _named_text(source: Source, number: int) -> tuple[str, str, str]:
     if not isinstance(source, str | os.PathLike):
         return name, "", f"'{name}': expected a path, a text or a dict, got {type(source).__name__}"
     path = Path(source)
+    # The directory of a configuration is the name of its model, and tells several apart.
+    name = f"{path.absolute().parent.name}/{path.name}" if path.name == "config.pbtxt" else path.name
     try:
         content = path.read_bytes()
         # PowerShell writes what it redirects in UTF-16.
         encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        return path.name, content.decode(encoding, "replace"), ""
+        return name, content.decode(encoding, "replace"), ""
     except (OSError, ValueError) as error:
-        return path.name, "", f"{str(source)[:60]!r}: cannot be read: {getattr(error, 'strerror', error)}"
+        return name, "", f"{str(source)[:60]!r}: cannot be read: {getattr(error, 'strerror', error)}"
 
 
 def _is_file(name: str) -> bool:
@@ -210,16 +211,38 @@ def answer_contents(
     answer.sections.append(("What was given", given + [f"Not read: {text}" for text in answer.refused]))
     problems = [problem for content in contents for problem in content.problems]
     answer.sections.append(("Problems in it", problems))
-    configs = [config for content in contents for config in content.configs]
     version = next((content.version for content in contents if content.version), "")
+    configs = _named_configs(contents, traces)
+    recordings, unreadable = read_traces(traces, configs)
+    answer.refused += unreadable
     measured = [figures for content in contents for figures in content.figures]
+    measured += [figures for recording in recordings for figures in figures_of(recording)]
     by_model = _by_model(measured + _from_counters(contents, seconds, problems), configs, problems)
     for model, (figures, config) in by_model.items():
         _explain_model(answer, model, figures, config, version)
-    for recording in _recordings(traces, configs, answer):
-        answer.sections.append(("Trace", recording))
+    for recording in recordings:
+        texts = [recording.verdict(), *recording.remarks()]
+        with suppress(InvalidArgumentError):  # a sample has no diagnoses
+            texts += [diagnosis.text for diagnosis in recording.diagnoses()]
+        answer.sections.append(("Trace", texts))
+    if unreadable:
+        answer.sections.append(("Trace", [f"Not read: {text}" for text in unreadable]))
     if not by_model and not traces:
         answer.sections.append(("What to measure next", [_next(None, None)]))
+
+
+def _named_configs(contents: Sequence[Content], traces: Sequence[tuple[str, str]]) -> list[pb.ModelConfig]:
+    """Return the configurations; one without a name has that of its directory, as in Triton, or of the only model."""
+    models = {name for _, text in traces for name in models_in(text)}
+    models |= {figures.model for content in contents for figures in content.figures}
+    models |= {key.partition(":")[0] for content in contents for key in content.counters}
+    models.discard("")
+    for content in contents:
+        directory = content.source.rpartition("/")[0]
+        for config in content.configs:
+            if not config.name and (directory in models or len(models) == 1):
+                config.name = directory if directory in models else next(iter(models))
+    return [config for content in contents for config in content.configs]
 
 
 def _from_counters(contents: Sequence[Content], seconds: float | None, problems: list[str]) -> list[Figures]:
@@ -455,31 +478,10 @@ def _next(figures: Figures | None, config: pb.ModelConfig | None, model: str = "
             f"The server's counts under this load, twice: `curl -s localhost:8000/v2/models/{name}/stats > before.json"
             f"; sleep 10; curl -s localhost:8000/v2/models/{name}/stats > after.json`"
         )
+    if figures.source == TRACE:
+        return "What any change gives to these requests: `tnb.Recording.from_trace(FILES, CONFIG).what_if(…)`"
     return (
         "Averages do not show single batches; a trace does: `tritonserver … --trace-config mode=triton --trace-config "
         "triton,file=trace.json --trace-config rate=1 --trace-config level=TIMESTAMPS`, then `tritonnb explain "
         "config.pbtxt trace.json`"
     )
-
-
-def _recordings(
-    traces: Sequence[tuple[str, str]], configs: Sequence[pb.ModelConfig], answer: Explanation
-) -> list[list[str]]:
-    """Read traces as recordings, with the configurations of their models."""
-    found = []
-    with TemporaryDirectory() as directory:
-        for number, (name, text) in enumerate(traces):
-            path = Path(directory) / f"{number}.json"
-            path.write_text(text, "utf-8")
-            try:
-                recording = from_trace(path, {config.name: config for config in configs if config.name} or None)
-            except InvalidArgumentError as error:
-                message = f"'{name}': {error.message.replace(str(path), name)}"
-                answer.refused.append(message)
-                found.append([f"Not read: {message}"])
-                continue
-            texts = [recording.verdict(), *recording.remarks()]
-            with suppress(InvalidArgumentError):  # a sample has no diagnoses
-                texts += [diagnosis.text for diagnosis in recording.diagnoses()]
-            found.append(texts)
-    return found

@@ -224,6 +224,11 @@ def read_perf_csv(source: str, text: str) -> Content:
     content = Content(source, "CSV of perf_analyzer", "rate, latency and its parts; not the sizes of batches")
     header: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
+        if re.match(r"(?:Concurrency|Request [Rr]ate);", line):
+            raise InvalidArgumentError(
+                f"'{source}', line {number}: expected commas between the cells, as perf_analyzer writes them, got "
+                f"{line[:40]!r}"
+            )
         cells = [cell.strip() for cell in line.split(",")]
         if cells[0] in ("Concurrency", "Request Rate", "Request rate"):
             header = cells

@@ -43,6 +43,14 @@ def read(source: str, text: str) -> Content:
     >>> read("a.txt", "Concurrency: 4, throughput: 800 infer/sec, latency 5000 usec").figures[0].latency_ms
     5.0
     """
+    if text.startswith("\x1f\ufffd"):
+        raise InvalidArgumentError(f"'{source}': expected a text, got a compressed file: unpack it with gunzip first")
+    before, binary, _ = text.partition("\0")
+    if binary:
+        raise InvalidArgumentError(
+            f"'{source}', line {1 + before.count(chr(10))}: expected a text in UTF-8, or in UTF-16 with a byte order "
+            f"mark, got binary data"
+        )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
     text = _MARKS.sub("", text).replace("\t", " ")
     if not text.strip():
@@ -241,7 +249,9 @@ def _read_config(source: str, text: str) -> Content:
         for problem in checked.problems
     ]  # fmt: skip
     content = Content(source, "configuration of a model", "instances, batcher, delay, limits", problems=problems)
-    if checked.parsed is not None:
+    if checked.parsed is None:
+        content.proves = "nothing, because it cannot be parsed"
+    else:
         content.configs.append(checked.parsed.config)
     return content
 
@@ -294,7 +304,7 @@ def _read_json(source: str, text: str) -> Content:
 #: In this order: the first line of a file that matches decides.
 _TEXTS: tuple[tuple[str, Callable[[str, str], Content]], ...] = (
     (_LOG_LINE.pattern, _read_log),
-    (r"^(?:Concurrency|Request [Rr]ate),", load_generators.read_perf_csv),
+    (r"^(?:Concurrency|Request [Rr]ate)[,;]", load_generators.read_perf_csv),
     (load_generators.LEVEL.pattern, load_generators.read_perf_analyzer),
     (r"\*\*\* Measurement Settings", load_generators.read_perf_analyzer),
     (r"^(?:# (?:HELP|TYPE) nv_|nv_[a-z_]+\{)", _read_metrics),
