@@ -136,6 +136,36 @@ def test_classifier_outputs_the_class(tmp_path: Path) -> None:
     assert response.outputs[0].array.tolist() == predict(rows_of(DIGITS)[:8]).argmax(axis=1).tolist()
 
 
+def test_class_without_a_score_above_0_is_the_first(tmp_path: Path) -> None:
+    """Since 25.09, Triton's backend looks for the highest score above 0; before, for the highest."""
+    builder: Any = treelite.model_builder.ModelBuilder(
+        threshold_type="float32", leaf_output_type="float32",
+        metadata=treelite.model_builder.Metadata(
+            num_feature=1, task_type="kMultiClf", average_tree_output=False, num_target=1, num_class=[3],
+            leaf_vector_shape=(1, 3),
+        ),
+        tree_annotation=treelite.model_builder.TreeAnnotation(num_tree=1, target_id=[0], class_id=[-1]),
+        postprocessor=treelite.model_builder.PostProcessorFunc(name="identity_multiclass"), base_scores=[0.0] * 3,
+    )  # fmt: skip
+    builder.start_tree()
+    builder.start_node(0)
+    builder.numerical_test(
+        feature_id=0, threshold=0.0, default_left=True, opname="<", left_child_key=1, right_child_key=2
+    )
+    builder.end_node()
+    for node, scores in (1, [-3.0, -1.0, -2.0]), (2, [-3.0, -1.0, 2.0]):
+        builder.start_node(node)
+        builder.leaf(scores)
+        builder.end_node()
+    builder.end_tree()
+    (tmp_path / "1").mkdir()
+    builder.commit().serialize(tmp_path / "1" / "checkpoint.tl")
+    extra = parameters(model_type="treelite_checkpoint", is_classifier="true")
+    rows = np.array([[-1.0], [1.0]], np.float32)
+    (response,) = Loaded(config_of("fil", tensors(1, 1), extra), tmp_path).run(request(input__0=rows))
+    assert response.outputs[0].array.tolist() == [0, 2]
+
+
 @pytest.mark.parametrize("threshold", [None, 0.2, 0.9])
 def test_binary_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: float | None) -> None:
     predict = xgboost_model("xgboost.ubj")(tmp_path)
