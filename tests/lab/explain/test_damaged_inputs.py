@@ -50,6 +50,7 @@ def without_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
         ("name: 'm'\nk\x00: 1", "line 2: expected a text in UTF-8, or in UTF-16 with a byte order mark, got"),
         ('nv_inference_count{model="m"} 1e400', "line 1: expected a finite number"),
         ('nv_inference_count{model="m", 7', "is it cut off?"),
+        ('nv_inference_count{model="m"} 2\nnv_inference_queue_duration_us{model="m"} 5', "lacks nv_inference_req"),
         ('nv_gpu_utilization{gpu_uuid="x"} 0.5', "expected metrics of models"),
         ('[{"id": 1', "source 1"),
         ("max_batch_size: 8 dynamic_batching {", ""),

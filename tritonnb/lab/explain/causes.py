@@ -273,9 +273,14 @@ def _of_delay(figures: Figures, config: pb.ModelConfig | None, others: Sequence[
     return (
         "queue_delay",
         f"the queue time of {figures.queue_ms:.2f} ms is max_queue_delay ({queue_delay_ns(config) / 1e6:g} ms): "
-        f"requests wait for others, while only {figures.busy:.2f} of "
-        f"{pluralize(max(1, instances_of(config)), 'instance')} are busy. The batches do not fill in that time",
+        f"requests wait for others, while only {figures.busy:.2f} {_known_instances(config)}. The batches do not fill "
+        f"in that time",
     )
+
+
+def _known_instances(config: pb.ModelConfig | None) -> str:
+    count = instances_of(config)
+    return f"of {pluralize(count, 'instance')} execute" if count else "execute, of an unknown number"
 
 
 def _of_few_clients(figures: Figures, config: pb.ModelConfig | None, others: Sequence[Figures]) -> Cause | None:
@@ -333,14 +338,11 @@ def _of_totals(figures: Figures, config: pb.ModelConfig | None) -> Cause:
     if idle:
         when = "if the load was there all the time between both (otherwise give its seconds), " \
             if figures.is_time_estimated else ""  # fmt: skip
-        known = (
-            f"of {pluralize(count, 'instance')} execute" if instances_of(config) else "execute, of an unknown number"
-        )
         return (
             "",
-            f"{when}instances idle (on average {busy:.2f} {known}), and yet requests wait {queue:.1f} ms: averages do "
-            f"not tell why. Requests that arrive in bursts do that, requests of more rows or other shapes than fit "
-            f"together, a queue delay, or executions that at times stall",
+            f"{when}instances idle (on average {busy:.2f} {_known_instances(config)}), and yet requests wait "
+            f"{queue:.1f} ms: averages do not tell why. Requests that arrive in bursts do that, requests of more rows "
+            f"or other shapes than fit together, a queue delay, or executions that at times stall",
         )
     words = f"max_queue_delay is {delay_ms:g} ms; " if delay_ms else ""
     if busy is None:

@@ -209,9 +209,24 @@ def _read_metrics(source: str, text: str) -> Content:
             part, unit = _OF_METRIC[match[1]]
             entry = stats.setdefault("inference_stats", {}).setdefault(part, {})
             entry[unit] = entry.get(unit, 0) + int(value * (1000 if unit == "ns" else 1))
-    content.counters = {key: stats for key, stats in models.items() if "inference_stats" in stats}
+    for key, stats in models.items():
+        if "inference_stats" not in stats:
+            continue
+        missing = [
+            name for name, has in (
+                ("nv_inference_request_success", "count" in stats["inference_stats"].get("success", {})),
+                ("nv_inference_exec_count", "execution_count" in stats),
+            ) if not has
+        ]  # fmt: skip
+        if missing:  # an excerpt: unlike in JSON of gRPC, what is missing is not zero
+            content.problems.append(
+                f"model '{stats['name']}': {source} lacks {' and '.join(missing)}: give all metrics"
+            )
+        else:
+            content.counters[key] = stats
     if not content.counters:
-        raise InvalidArgumentError(f"'{source}': expected metrics of models (nv_inference_…), got none of them")
+        reason = content.problems[0] if content.problems else "got none of them"
+        raise InvalidArgumentError(f"'{source}': expected metrics of models (nv_inference_…), {reason}")
     return content
 
 
