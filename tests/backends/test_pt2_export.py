@@ -161,6 +161,35 @@ def test_what_cannot_be_served_is_refused_before_the_compilation(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("function", "example", "message"),
+    [
+        (lambda x: x.sum(), X, r"output 0: expected at least one dimension, .* got the shape \[\]; give a scalar"),
+        (lambda x: x + 1, torch.tensor(1.0), r"input 0: expected at least one dimension, .* got the shape \[\]"),
+        (lambda x: (x, x[:, :0]), X, r"output 1: expected at least one dimension, of at least one element each"),
+    ],
+)
+@pytest.mark.parametrize("max_batch_size", [0, 1])
+def test_shapes_that_no_configuration_has_are_refused(
+    compiled: list[str], tmp_path: Path, function: Callable[..., Any], example: Any, message: str, max_batch_size: int
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        tnb.export_pt2(Applied(function), (example,), tmp_path / "m", max_batch_size=max_batch_size)
+    assert compiled == []
+
+
+@pytest.mark.parametrize(
+    ("function", "max_batch_size", "dims"),
+    [(lambda x: x @ x.T, 8, "[-1]"), (lambda x: x[x > 0], 0, "[-1]"), (lambda x: (x.shape[0], x * 2), 8, "[4]")],
+)
+def test_results_of_variable_size_have_variable_dims(
+    compiled: list[str], tmp_path: Path, function: Callable[..., Any], max_batch_size: int, dims: str
+) -> None:
+    text = tnb.export_pt2(Applied(function), (X + 1,), tmp_path / "m", max_batch_size=max_batch_size)
+    (output,) = [line for line in text.splitlines() if line.startswith("output")]
+    assert f"dims: {dims} " in output
+
+
 @pytest.mark.parametrize("error", [RuntimeError("compiler"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", ["compile", "config", "rename"])
 def test_failed_export_leaves_the_directory_as_it_was(

@@ -124,7 +124,8 @@ def export_pt2(
         # The module runs once for the shapes of its results; the exported program knows their rows as a symbol only.
         results = pytree.tree_leaves(plain(*examples[0], **examples[1]))
     path = Path(directory)
-    text = _config_text(path.name, max_batch_size, pytree.tree_leaves(examples), results)
+    inputs = pytree.tree_leaves(examples)
+    text = _config_text(path.name, max_batch_size, inputs, results, _variable_dims(program))
     # Not in the model's directory: a server may watch it, and a compilation can fail or be interrupted.
     with tempfile.TemporaryDirectory() as temporary:
         archive = Path(temporary) / "model.pt2"
@@ -200,7 +201,18 @@ def _install(archive: Path, directory: Path, text: str) -> None:
         raise
 
 
-def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: list[Any]) -> str:
+def _variable_dims(program: Any) -> list[list[bool]]:
+    """Return which dims of each result of an exported program have different sizes; none for other results."""
+    import torch
+
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    results = [values.get(name) if isinstance(name, str) else None for name in program.graph_signature.user_outputs]
+    return [[isinstance(size, torch.SymInt) for size in getattr(result, "shape", ())] for result in results]
+
+
+def _config_text(
+    name: str, max_batch_size: int, inputs: list[Any], outputs: list[Any], variable: list[list[bool]]
+) -> str:
     from tritonnb.backends.pt2 import PT2_DTYPES
 
     data_types = {dtype: data_type for data_type, dtype in PT2_DTYPES.items()}
@@ -225,7 +237,15 @@ def _config_text(name: str, max_batch_size: int, inputs: list[Any], outputs: lis
         if data_type is None:
             expected = ", ".join(map(str, data_types))
             raise InvalidArgumentError(f"{kind} {index}: expected one of {expected}, got {tensor.dtype}")
-        dims = list(tensor.shape[max_batch_size > 0 :])
+        sizes = list(tensor.shape)
+        if not sizes or 0 in sizes:  # a configuration has neither, except a scalar for each row of a batch
+            raise InvalidArgumentError(
+                f"{kind} {index}: expected at least one dimension, of at least one element each, got the shape "
+                f"{sizes}; give a scalar a dimension with tensor.reshape(1)"
+            )
+        if kind == "output":
+            sizes = [-1 if is_variable else size for size, is_variable in zip(sizes, variable[index], strict=True)]
+        dims = sizes[max_batch_size > 0 :]
         reshape = "" if dims else " reshape { }"
         lines.append(
             f'{kind} [ {{ name: "{kind.upper()}__{index}" data_type: {data_type} dims: {dims or [1]}{reshape} }} ]'
