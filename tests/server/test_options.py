@@ -89,6 +89,10 @@ def test_option_of_a_wrong_type_is_refused_where_it_is_written(tmp_path: Path, g
         (lambda: GROUPS["grpc"](keepalive_time="1"), "GrpcOptions.keepalive_time: expected an integer, got '1'"),
         (lambda: SERVER(port="8000"), "port: expected an integer or None, got '8000'"),
         (lambda: SERVER(port=0, load_models=None), "load_models: expected a list of strings, got None"),
+        (
+            lambda: SERVER(port=0, rate_limit="execution_count", rate_limit_resources=["r:1"]),
+            "rate_limit_resources: expected a list of Resource(...), got ['r:1']",
+        ),
         (lambda: SERVER(port=0, exit_timeout=float("nan")), "exit_timeout: expected a number, got nan"),
         (
             lambda: SERVER(port=0, model_control_mode="explicit", load_models=["m", "*"]),

@@ -120,6 +120,9 @@ class EngineOptions:
             value = getattr(self, name)
             if not (isinstance(value, Mapping) and all(isinstance(settings, Mapping) for settings in value.values())):
                 raise InvalidArgumentError(f"{name}: expected a dict of dicts, got {value!r}")
+        resources = self.rate_limit_resources
+        if not isinstance(resources, Sequence) or not all(isinstance(resource, Resource) for resource in resources):
+            raise InvalidArgumentError(f"rate_limit_resources: expected a list of Resource(...), got {resources!r}")
         if self.backend_directory is not None:
             if not isinstance(self.backend_directory, (str, Path)):
                 raise InvalidArgumentError(f"backend_directory: expected a path, got {self.backend_directory!r}")
