@@ -140,7 +140,7 @@ def test_python_runtime_is_found_only_in_the_backend_directory(model: Path, tmp_
         find_library(config, model, 1, tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "model.py").touch()
-    find_library(config, model, 1, tmp_path)
+    assert find_library(config, model, 1, tmp_path) == tmp_path / "mine" / "model.py"
 
 
 def test_batch_output_needs_a_target(model: Path) -> None:

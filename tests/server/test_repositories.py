@@ -432,13 +432,17 @@ def check_files_of_a_part(server: Server, write_model: Write) -> None:
     assert (infer(server, "one"), infer(server, "both")) == (2, 12)
 
 
+@pytest.mark.parametrize(
+    ("backend", "runtime"), [("adder", ""), ("adder", 'runtime: "model.py"'), ("pytorch", 'runtime: "model.py"')]
+)
 def test_python_based_backend_is_found_in_the_default_backend_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolate: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolate: bool, backend: str, runtime: str
 ) -> None:
     (tmp_path / "models" / "m" / "1").mkdir(parents=True)
-    (tmp_path / "models" / "m" / "config.pbtxt").write_text(f'backend: "adder" max_batch_size: 8 {TENSORS}')
-    (tmp_path / "backends" / "adder").mkdir(parents=True)
-    (tmp_path / "backends" / "adder" / "model.py").write_text(python_model("x + 3"))
+    config = f'backend: "{backend}" {runtime} max_batch_size: 8 {TENSORS}'
+    (tmp_path / "models" / "m" / "config.pbtxt").write_text(config)
+    (tmp_path / "backends" / backend).mkdir(parents=True)
+    (tmp_path / "backends" / backend / "model.py").write_text(python_model("x + 3"))
     monkeypatch.setattr("tritonnb.engine.repository.loader.BACKEND_DIRECTORY", tmp_path / "backends")
     with Server(tmp_path / "models", port=0, isolate=isolate) as server:
         assert infer(server, "m") == 3

@@ -89,7 +89,7 @@ def find_backend(name: str, directory: Path | None = None, library: Path | None 
     directory : pathlib.Path, optional
         ``--backend-directory``.
     library : pathlib.Path, optional
-        The shared library that implements it.
+        The shared library or the *model.py* that implements it.
 
     Raises
     ------
@@ -99,6 +99,8 @@ def find_backend(name: str, directory: Path | None = None, library: Path | None 
         If the backend exists on Triton only.
     """
     # The caller has searched the version, model and backend directories for it, in Triton's order.
+    if library is not None and library.suffix == ".py":
+        return BackendLocation(name, _PYTHON, (str(library),))
     if library is not None:
         return BackendLocation(name, _NATIVE, (str(library), name))
     registered = list(entry_points(group=BACKEND_GROUP, name=name))

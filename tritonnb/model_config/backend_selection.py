@@ -107,7 +107,7 @@ def check_backend(config: pb.ModelConfig) -> None:
 
 
 def find_library(config: pb.ModelConfig, directory: Path, version: int, backends: Path) -> Path | None:
-    """Return the shared library of a native backend, in Triton's search order: version, model, backend directory.
+    """Return the file of a backend: a library, in Triton's search order (version, model, backend directory), or Python.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def find_library(config: pb.ModelConfig, directory: Path, version: int, backends
     Returns
     -------
     pathlib.Path or None
-        None if the backend is not native.
+        None if neither ``runtime`` nor a library determines it; *model.py* for a backend that is written in Python.
 
     Raises
     ------
@@ -132,9 +132,9 @@ def find_library(config: pb.ModelConfig, directory: Path, version: int, backends
     name, backend, runtime = config.name, config.backend, config.runtime
     default = f"libtriton_{backend}.so"
     if runtime == "model.py":
-        library = backends / backend / runtime
+        library = Path(backends, backend, runtime)
         if library.is_file():
-            return None
+            return library
         raise InvalidArgumentError(
             f"unable to find Python backend based backend library '{runtime}' for model '{name}', searched: '{library}'"
         )

@@ -220,7 +220,7 @@ class ModelLoader:
         await run_in_thread(self._backends.finalize)
 
     def find_library(self, source: ModelSource, version: int) -> Path | None:
-        """Return the library of the backend, if it is a native backend.
+        """Return the file of the backend, if it is a native backend, or ``runtime`` names it.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class ModelLoader:
         settings = self._options.settings_of(source.config.backend)
         context = ModelContext(source.name, version, source.config, source.directory, settings, self._services.calls)
         isolate = self._options.isolate if source.backend is None or self._options.isolate is not True else False
-        if not is_isolated(source.config, isolate, library is not None):
+        if not is_isolated(source.config, isolate, library is not None and library.suffix != ".py"):
             yield source.backend or self._backends.get(source.config.backend, library), context
             return
         if source.backend is not None:
