@@ -19,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,9 +72,14 @@ def free_port() -> int:
 
 @contextmanager
 def triton(
-    repository: Path, scratch: Path, model: str = "identity_fp32", grpc: int = 0, options: Sequence[str] = ()
+    repository: Path,
+    scratch: Path,
+    model: str = "identity_fp32",
+    grpc: int = 0,
+    options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Run a real Triton with a repository, and optionally a gRPC port and other flags; yields its URL."""
+    """Run a real Triton with a repository, optionally a gRPC port, flags, environment variables; yields its URL."""
     environment = reference_environment()
     (installation,) = environment.glob("lib/python3*/site-packages/pytriton/tritonserver")
     backends = scratch / "backends"
@@ -94,7 +99,8 @@ def triton(
         *options,
     ]
     ready = f"/v2/models/{model}/ready"
-    with process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), ready) as url:
+    given = {**_reference_variables(environment), **(variables or {})}
+    with process(command, f"http://127.0.0.1:{http}", given, ready) as url:
         yield url
 
 

@@ -114,7 +114,7 @@ class LearnedTimes(VaryingService):
         return lambda rows: self.function(rows) * shares[min(shares, key=lambda known: abs(known - rows))]
 
     def _lost_ns(self, alone: Sequence[RecordedExecution], beside: Sequence[RecordedExecution]) -> float:
-        """Return by how many ns executions that begin beside another one would be longer if they shared all the time."""
+        """Return by how many ns executions beside another one are longer if that runs all the time."""
         (faster_ns, other), (slower_ns, shared) = (
             (statistics.median(map(self._not_idle_ns, group)), statistics.median(one.shared for one in group))
             for group in (alone, beside)
