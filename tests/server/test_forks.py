@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import io
 import logging
 import multiprocessing
@@ -296,6 +297,27 @@ def test_recording_that_a_child_leaves_does_not_end_that_of_the_parent(server: t
         in_child(lambda: None)
         server["double"](X=[[1.0]])
     assert len(recording.batches) == 2
+
+
+def test_garbage_of_the_parent_is_not_collected_in_a_child(server: tnb.Server) -> None:
+    """A library's object may wait, when it is freed, for threads that the child does not have."""
+
+    class Library:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            freed.append(self.__class__)
+
+    freed: list[type] = []
+    gc.disable()
+    try:
+        Library()
+        assert in_child(lambda: (gc.collect(), len(freed))[1]) == "0"
+        gc.collect()
+        assert len(freed) == 1
+    finally:
+        gc.enable()
 
 
 # --- what belongs to the parent ----------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import socket
@@ -183,6 +184,10 @@ def _release_log() -> None:
 
 
 def _forked() -> None:
+    if _inherited:
+        # Garbage of the parent must stay garbage. To free a gRPC channel or a model of OpenVINO that is part of a cycle
+        # waits for threads that the child does not have, at whatever moment the collector finds it.
+        gc.freeze()
     _held.clear()  # logging has made them anew
     for lock in list(_locks):
         lock._at_fork_reinit()  # as Python's own modules do
