@@ -70,6 +70,12 @@ def test_step_that_batches_is_busy_and_no_bottleneck() -> None:
     assert "The slowest step, 'b' with 10.0 ms an execution, is not the bottleneck." in diagnosis.text
 
 
+def test_low_rates_have_a_digit_after_the_point() -> None:
+    [diagnosis] = found(chain(300, 400, every_ms=800), "bottleneck", a="", b="", e="")
+    assert "at most 2.5 requests/s in batches of 1 row, its best recorded; 1.3 came" in diagnosis.text
+    assert "'a' 3.3 requests/s" in diagnosis.text
+
+
 def test_limit_after_one_more_instance_is_that_of_the_next_step() -> None:
     [diagnosis] = found(chain(5, 4, every_ms=20), "bottleneck", a="", b="", e="")
     assert "would limit the rate first" in diagnosis.text

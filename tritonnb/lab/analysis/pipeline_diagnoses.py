@@ -74,7 +74,7 @@ class _Load:
     execution_ms: float
 
     def __str__(self) -> str:
-        return f"'{self.model}' {self.limit:.0f} requests/s ({self.busy:.0%} busy)"
+        return f"'{self.model}' {_rate_text(self.limit)} requests/s ({self.busy:.0%} busy)"
 
 
 def loads(rec: Recording, pipeline: Pipeline) -> list[_Load]:
@@ -119,6 +119,10 @@ def loads(rec: Recording, pipeline: Pipeline) -> list[_Load]:
     return sorted(found, key=lambda load: load.limit)
 
 
+def _rate_text(per_s: float) -> str:
+    return f"{per_s:.0f}" if per_s >= 10 else f"{per_s:.2g}"
+
+
 def _calls_queued_ns(caller: PipelineRequest) -> int:
     """Return how long calls of a request were queued while none of them was executed."""
     records = [(one, one.record) for one in caller.walk() if one is not caller and one.record is not None]
@@ -154,10 +158,10 @@ def bottleneck(rec: Recording, pipeline: Pipeline) -> Findings:
     )
     yield (
         f"'{first.model}' {limits}: with {pluralize(first.instances, 'instance')} ({first.busy:.0%} busy) it passes at "
-        f"most {first.limit:.0f} requests/s in batches of {pluralize(first.best_rows, 'row')}, its best recorded; "
-        f"{rate:.0f} came. The others pass: {', '.join(map(str, others))}. One more instance of '{first.model}' allows "
-        f"up to {raised:.0f} requests/s{next_one}, if the machine has a core for it; one more instance of another step "
-        f"does not raise the limit.{surprise}",
+        f"most {_rate_text(first.limit)} requests/s in batches of {pluralize(first.best_rows, 'row')}, its best "
+        f"recorded; {_rate_text(rate)} came. The others pass: {', '.join(map(str, others))}. One more instance of "
+        f"'{first.model}' allows up to {_rate_text(raised)} requests/s{next_one}, if the machine has a core for it; "
+        f"one more instance of another step does not raise the limit.{surprise}",
         {
             "step": first.model,
             "busy": {load.model: load.busy for load in (first, *others)},
