@@ -77,7 +77,8 @@ CONTRAST = """() => {
   };
   const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
   const nodes = [...window.shown.querySelectorAll("*")]
-    .filter((node) => hasText(node) && node.checkVisibility() && (node.closest(".tnb-shown") || !node.closest("[aria-hidden=true]")));
+    .filter((node) => hasText(node) && node.checkVisibility())
+    .filter((node) => node.closest(".tnb-shown") || !node.closest("[aria-hidden=true]"));
   return nodes.map((node) => {
     const style = getComputedStyle(node);
     const ink = node.namespaceURI.endsWith("svg") ? style.fill : style.color;
