@@ -85,10 +85,11 @@ def from_its_begin(rec: Recording) -> Recording:
     ensembles = [event for event in rec.events if isinstance(event, EnsembleExecuted)]
     early = {serial for serial, *_ in members if serial not in rec.arrived}
     # The first recorded event may be the first step of a request that was received some microseconds earlier.
+    first_steps = {name: _first_steps(config) for name, config in rec.configs.items()}
     begun = {
         event.serial
         for event in rec.events
-        if isinstance(event, StepSent) and event.step in _first_steps(rec.configs.get(event.model))
+        if isinstance(event, StepSent) and event.step in first_steps.get(event.model, ())
     }
     early |= {event.serial for event in ensembles if event.received_ns < begin_ns and event.serial not in begun}
     if not early:
@@ -115,8 +116,8 @@ def from_its_begin(rec: Recording) -> Recording:
     return Recording(kept(), rec.configs, simulated=rec.simulated, source=rec.source)
 
 
-def _first_steps(config: pb.ModelConfig | None) -> set[int]:
+def _first_steps(config: pb.ModelConfig) -> set[int]:
     """Return the steps of an ensemble that begin when its request is received."""
-    if config is None or not config.ensemble_scheduling.step:
+    if not config.ensemble_scheduling.step:
         return set()
     return {node.step for node in ensemble_graph(config).nodes if node.layer == 1}
