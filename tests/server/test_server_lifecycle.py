@@ -128,6 +128,38 @@ def test_server_without_references_stops(write_model: Callable[..., Path]) -> No
         probe.bind(("127.0.0.1", port))
 
 
+def test_server_that_a_thread_of_its_model_frees_answers_and_stops() -> None:
+    """The garbage collector runs on any thread: there it must not wait until the thread has ended."""
+    executing, unused = threading.Event(), threading.Event()
+    server = Server(port=0, exit_timeout=5)
+
+    @server.model
+    def collect(X: tnb.INT32[1]) -> tnb.INT32[1]:
+        executing.set()
+        assert unused.wait(20)
+        gc.collect()
+        return X
+
+    def ask(url: str) -> None:
+        body = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [7]}]}
+        with urllib.request.urlopen(f"{url}/v2/models/collect/infer", json.dumps(body).encode()) as response:
+            answers.append(json.load(response)["outputs"][0]["data"])
+
+    answers: list[list[int]] = []
+    client = threading.Thread(target=ask, args=[server.url])
+    client.start()
+    assert executing.wait(20)
+    thread = server._background._thread
+    cycle: list[object] = [server]
+    cycle.append(cycle)
+    del server, cycle
+    unused.set()
+    client.join(20)
+    thread.join(20)
+    assert answers == [[7]]
+    assert not thread.is_alive()
+
+
 def test_requested_port_that_is_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
