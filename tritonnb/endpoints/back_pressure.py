@@ -114,10 +114,11 @@ class UnreadResponses:
         """Count no response any more: the call has ended."""
         self._change(-self.size)
         self.is_over = True
+        self._end = _ignore  # breaks the reference cycle of the call and this object
 
     def end(self) -> None:
         """End the call with an error."""
-        size = self.size
+        size, end = self.size, self._end
         self.close()
         # UNAVAILABLE and not INTERNAL: neither the model nor the server has failed, and a client that reads may try
         # again.
@@ -127,7 +128,7 @@ class UnreadResponses:
             else f"{size >> 20} MiB of unread ones, the most of the calls, which have more than "
             f"{MAX_UNREAD_OF_CALLS >> 20} MiB together"
         )
-        self._end(
+        end(
             UnavailableError(
                 f"{self._name} expected a client that reads its responses, got {unread}: read them as they arrive, or "
                 "send fewer requests"
@@ -138,6 +139,10 @@ class UnreadResponses:
         if not self.is_over:
             self.size += size
             self._calls.changed(self, size)
+
+
+def _ignore(error: TritonError) -> None:
+    """Do nothing."""
 
 
 class Turns:
