@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from tritonnb.core.errors import UnavailableError
@@ -31,8 +32,8 @@ class SentResponses:
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Callable[[InferRequest, InferResponse], None]) -> None:
         self._loop = loop
         self._receive = receive
-        self._received = threading.Condition()
-        self._bytes = self._count = 0
+        self._sizes: deque[int] = deque()  # bytes of each response on its way; its methods need no lock
+        self._has_room = threading.Event()
 
     def send(self, request: InferRequest, response: InferResponse) -> None:
         """Pass a response to the event loop; called on any thread.
@@ -42,26 +43,23 @@ class SentResponses:
         UnavailableError
             If the loop is closed: the server has stopped.
         """
-        size = sum(output.array.nbytes for output in response.outputs)
         # On the event loop's own thread, which may execute models, it would wait for itself.
-        may_wait = asyncio._get_running_loop() is not self._loop
-        with self._received:
-            if may_wait and self._has_many():
-                self._received.wait_for(lambda: not self._has_many(), _LONGEST_WAIT_S)
-            self._bytes += size
-            self._count += 1
+        if self._is_full() and asyncio._get_running_loop() is not self._loop:
+            self._has_room.clear()
+            if self._is_full():  # again, since the loop may have made room before `clear`
+                self._has_room.wait(_LONGEST_WAIT_S)
+        self._sizes.append(sum(output.array.nbytes for output in response.outputs))
         try:
-            self._loop.call_soon_threadsafe(self._pass_on, size, request, response)
+            self._loop.call_soon_threadsafe(self._pass_on, request, response)
         except RuntimeError:
             raise UnavailableError(f"model '{request.model_name}': the server has stopped") from None
 
-    def _has_many(self) -> bool:
-        return (self._bytes > _MOST_BYTES or self._count >= _MOST) and not self._loop.is_closed()
+    def _is_full(self) -> bool:
+        sizes = list(self._sizes)
+        return (len(sizes) >= _MOST or sum(sizes) > _MOST_BYTES) and not self._loop.is_closed()
 
-    def _pass_on(self, size: int, request: InferRequest, response: InferResponse) -> None:
-        with self._received:
-            self._bytes -= size
-            self._count -= 1
-            if not self._has_many():
-                self._received.notify_all()
+    def _pass_on(self, request: InferRequest, response: InferResponse) -> None:
+        self._sizes.popleft()
+        if not self._has_room.is_set() and not self._is_full():
+            self._has_room.set()
         self._receive(request, response)
