@@ -132,7 +132,7 @@ OWN_PROCESS = {
 }
 #: What others may change; the how-to lists it.
 LISTED = {
-    "core/forks.py": {"os.register_at_fork"},
+    "core/forks.py": {"gc.freeze", "os.register_at_fork"},  # the collector of forked children
     "backends/pt2.py": {"os.environ.setdefault"},
     "backends/python/module_import.py": {"sys.path", "sys.path_hooks"},
     "backends/tensorflow_model.py": {"os.environ.setdefault"},

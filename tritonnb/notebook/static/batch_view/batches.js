@@ -168,7 +168,8 @@ function drawBatchLabel({ surface, scale, timeline, layout }, batch, { left, wid
   const requests = pluralize(batch.requests, "request");
   const waited = `waited ${formatMs(batch.sent - batch.oldest)}`;
   const ran = batch.end === null ? "runs" : `ran ${formatMs(batch.end - batch.start)} ms`;
-  const labels = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, rows]; // bare numbers are requests
+  // Bare numbers are requests.
+  const labels = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, rows];
   const begin = Math.max(left, scale.left) + 1;
   const candidates = [...labels.map((label) => `${mark} ${label}`), mark];
   const label = candidates.find((candidate) => surface.measure(candidate, 10) <= left + width - begin - 2);
