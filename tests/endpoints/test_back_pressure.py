@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
 import socket
@@ -36,6 +37,7 @@ from tritonnb.endpoints.grpc.transport.framing import (
     frame,
 )
 from tritonnb.endpoints.http import inference
+from tritonnb.endpoints.http.handlers.inference import PendingRequests
 
 _CONFIG = (
     'name: "echo" max_batch_size: 8 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } '
@@ -428,3 +430,19 @@ def test_both_grpc_transports_limit_the_calls_of_a_connection(transport: str) ->
         settings = dict(struct.iter_unpack(">HI", received.read(length)))
     assert kind == SETTINGS
     assert settings[framing.MAX_CONCURRENT_STREAMS] == http2.MAX_CALLS
+
+
+def test_responses_of_a_cancelled_request_are_not_kept() -> None:
+    """Its client has gone, and the model goes on: only the end is passed on, for whoever waits for it."""
+
+    served: Any = None  # nothing is submitted
+
+    async def answers() -> list[bool]:
+        pending = PendingRequests(served, lambda: [InferRequest("m", {})], back_pressure.StreamingCalls())
+        pending.cancel()
+        for _ in range(1000):
+            pending._responded(0, InferResponse(final=False))
+        pending._responded(0, InferResponse(empty=True))
+        return [response.final async for _, response in pending.responses()]
+
+    assert asyncio.run(answers()) == [True]

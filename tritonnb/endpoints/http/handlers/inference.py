@@ -108,10 +108,13 @@ class PendingRequests:
             yield index, response
 
     def _responded(self, index: int, response: InferResponse) -> None:
-        if index not in self._awaited or self._has_given_up:  # a model may go on after it was cancelled
+        if index not in self._awaited or self._has_given_up:
             return
         self._unread.add(_size(response))
-        if not self._has_given_up:
+        if self._has_given_up:
+            return
+        # A model may go on after it was cancelled: nobody counts, and nobody reads, what it sends before the end.
+        if response.final or not self._unread.is_over:
             self._responses.put_nowait((index, response))
 
     def _give_up(self, error: TritonError) -> None:
