@@ -22,8 +22,8 @@ import random
 import statistics
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -289,16 +289,20 @@ class SimulatedInstance(FunctionInstance):
 
     def _send_until(self, end: float, pending: list[_Pending]) -> list[_Pending]:
         """Send responses at their times, and end cancelled requests at once; return what is left at the end."""
+        waiting = {request for _, request, _, _ in pending}
         while pending:
-            wait_s = min(pending[0][0], end) - time.monotonic()
-            self._wait(wait_s, functools.partial(_has_cancelled, pending))
+            self._wait(min(pending[0][0], end) - time.monotonic(), functools.partial(_has_cancelled, waiting))
             now = min(time.monotonic(), end)
-            for at, request, sender, response in pending:
-                if request.answered:  # with an error, since the server was stopped
-                    sender.closed = True
-                elif not sender.closed and (request.cancelled or at <= now):
-                    sender.send(InferResponse(empty=True) if request.cancelled else response)
-            pending = [response for response in pending if response[0] > now and not response[2].closed]
+            if cancelled := {request for request in waiting if request.cancelled}:
+                waiting -= cancelled
+                for _, request, sender, _ in pending:
+                    if request in cancelled:
+                        _end_cancelled(request, sender)
+                pending = [response for response in pending if response[1] in waiting]
+            due = bisect_right(pending, now, key=itemgetter(0))
+            for _, _, sender, response in pending[:due]:
+                sender.send(response)
+            pending = pending[due:]
             if now == end:
                 break
         return pending
@@ -327,5 +331,12 @@ class SimulatedInstance(FunctionInstance):
         }
 
 
-def _has_cancelled(pending: Sequence[_Pending]) -> bool:
-    return any(request.cancelled for _, request, _, _ in pending)
+def _has_cancelled(requests: Collection[InferRequest]) -> bool:
+    return any(request.cancelled for request in requests)
+
+
+def _end_cancelled(request: InferRequest, sender: ResponseSender) -> None:
+    if request.answered:  # with an error, since the server was stopped
+        sender.closed = True
+    elif not sender.closed:
+        sender.send(InferResponse(empty=True))
