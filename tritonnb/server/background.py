@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from tritonnb.core.texts import listed
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.engine.engine import Engine
-from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop, run_in_thread, run_on_thread
+from tritonnb.engine.execution.loop import REPLACED, BackgroundLoop, run_in_thread, stop_unused
 from tritonnb.engine.options import EngineOptions, require_directories
 from tritonnb.engine.repository.table import ExitTimeoutError
 from tritonnb.recording.recording import Recording
@@ -73,7 +72,8 @@ class BackgroundServer(OfThisProcess):
         background, submitter = self._background, self.engine.submitter  # not the server, which the loop would keep
         background.on_closed = lambda: submitter.close(background.stopped_text)
         self.endpoints = Endpoints()
-        self._finalizer = finalize(self, _stop_unused, self._background, self.engine, self.endpoints)
+        stop = functools.partial(_stop, self._background, self.engine, self.endpoints)
+        self._finalizer = finalize(self, stop_unused, stop)
         call_in_children(self._forked)
         try:
             if replaces is not None:
@@ -344,16 +344,6 @@ async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -
     except BaseException:
         await endpoints.stop(0)
         raise
-
-
-def _stop_unused(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> None:
-    """Stop a server that nobody refers to any more, or whose process ends."""
-    stop = functools.partial(_stop, background, engine, endpoints)
-    # The garbage collector runs on any thread, also on that of a model, for whose end `_stop` waits.
-    if threading.current_thread() is threading.main_thread():
-        stop()
-    else:
-        run_on_thread(stop)
 
 
 def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> None:

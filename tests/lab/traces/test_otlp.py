@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import gzip
 import json
 import threading
@@ -218,6 +219,18 @@ def test_malformed_trace_message_is_refused(content: bytes, headers: dict[str, s
             post(receiver.url, content, headers)
         assert refused.value.code == 400
         assert message in refused.value.read().decode()
+
+
+def test_receiver_that_its_own_thread_frees_closes_its_port() -> None:
+    """The garbage collector runs on any thread: there it must not wait for the thread itself."""
+    receiver = tnb.otlp_receiver(port=0)
+    port, background = receiver.port, receiver._loop
+    cycle: list[object] = [receiver]
+    cycle.append(cycle)
+    del receiver, cycle
+    background.call(gc.collect)
+    background._thread.join(20)
+    tnb.otlp_receiver(port).close()
 
 
 def test_closed_receiver_releases_port_and_thread() -> None:

@@ -284,6 +284,21 @@ def run_on_thread(function: Callable[[], None]) -> None:
         function()
 
 
+def stop_unused(stop: Callable[[], None]) -> None:
+    """Stop an object that nobody refers to any more, or whose process ends.
+
+    The garbage collector finds it on any thread, also on one for whose end ``stop`` waits: only the main thread waits.
+
+    Parameters
+    ----------
+    stop : callable
+    """
+    if threading.current_thread() is threading.main_thread():
+        stop()
+    else:
+        run_on_thread(stop)
+
+
 def settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
     """Set the result or the exception of a future, unless it was cancelled."""
     if done.cancelled():

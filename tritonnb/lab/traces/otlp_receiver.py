@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import threading
@@ -20,7 +21,7 @@ from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.option_types import with_checked_types
 from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.http.transport.tornado_bridge import start_in
-from tritonnb.engine.execution.loop import BackgroundLoop
+from tritonnb.engine.execution.loop import BackgroundLoop, stop_unused
 from tritonnb.lab.traces.from_trace import Configs, configs_of, recording_of
 from tritonnb.lab.traces.otlp import SpanCollector, spans_of_json, spans_of_protobuf
 from tritonnb.lab.traces.traced_request import TracedRequest
@@ -89,7 +90,8 @@ class OtlpReceiver(OfThisProcess):
             loop.stop()
             raise
         self._loop = loop
-        self._finalizer = forks.finalize(self, _stop, loop, self._transport, self.port)
+        stop = functools.partial(_stop, loop, self._transport, self.port)
+        self._finalizer = forks.finalize(self, stop_unused, stop)
 
     def _not_copied(self) -> tuple[str, str]:
         return f"receiver {self.url}", "copy what it received (receiver.recording())"
@@ -170,7 +172,8 @@ class OtlpReceiver(OfThisProcess):
 
     def close(self) -> None:
         """Close the port and end the thread; the received requests stay. A second call has no effect."""
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            _stop(self._loop, self._transport, self.port)
 
     def __enter__(self) -> Self:
         return self
@@ -254,6 +257,8 @@ async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[HttpSer
 
 
 def _stop(loop: BackgroundLoop, transport: HttpServer, port: int) -> None:
+    if not loop.alive:
+        return
     try:
         loop.run(transport.stop(0))
     finally:
